@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 _MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
+_REPLACED_FILES = ("repo", "ref.json")  # writers of Icechunk replace these files; all others are written once
 _NOTHING_WAS = re.compile(r"\b([Nn])othing was\b")
 
 
@@ -86,9 +87,11 @@ def error_named_in(trace: str) -> RetentionError | None:
 
 def corrupt(name: str, what: str) -> CorruptFile:
     """Return the error for the file `name`, with `what` as the problem. The caller raises it."""
+    is_replaced = name.rpartition("/")[2] in _REPLACED_FILES
+    newest = " in its newest version: an older version loses what was committed since" if is_replaced else ""
     return CorruptFile(
         f"{name}: {what}. The file was not used. Nothing was deleted. "
-        "Run the same command again. If the error persists, restore the file from a backup."
+        f"Run the same command again. If the error persists, restore the file from a backup{newest}."
     )
 
 

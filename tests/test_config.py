@@ -286,7 +286,7 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
     "a negative grace period": ({"grace": "-1h"}, "repositories.orchard.grace: '-1h' is not a duration: it is"),
     "a secret key in the file": (
         {"source": {"api": {**API, "secret_key": "wJalrXUtnFEMI"}}},
-        "repositories.orchard.source.api.secret_key: ",
+        "repositories.orchard.source.api.secret_key: is a secret: set an environment variable, and write `{env: NAME}`",
     ),
     "no secret key": (
         {"source": {"api": {"url": "x", "access_key": "y"}}},
@@ -320,6 +320,10 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         {"sweep": {"lease": f"{'9' * 20}d"}},
         f"repositories.orchard.sweep.lease: '{'9' * 20}d' is too long: the longest duration is 365000d",
     ),
+    "an empty namespace": (
+        {"namespace": " "},
+        "repositories.orchard.namespace: must not be empty: write a URL, or a path",
+    ),
     "a window that is too long": (
         {"sweep": {"window": "2h"}},
         "repositories.orchard: sweep.window is 2h, and must be at most 1h: ",
@@ -338,7 +342,18 @@ def test_an_error_in_the_settings_names_the_file_and_the_key(tmp_path: Path, mis
 
 
 DOCUMENTS = {
-    "an impossible date": ("warehouse: 2027-02-30\n", "cannot be read as YAML: "),
+    "an impossible date": (
+        "warehouse: 2027-02-30\n",
+        "cannot be read as YAML: line 1, column 12 (2027-02-30 is not a date or a time: day is out of range for month)",
+    ),
+    "a key without a value": (
+        "warehouse:\nrepositories: {}\n",
+        "warehouse: has no value: write one, or remove the key",
+    ),
+    "a text that begins with an asterisk": (
+        "warehouse: *main\n",
+        "cannot be read as YAML: line 1, column 12: put a text that begins with `*` in quotes",
+    ),
     "empty": ("", "is empty. Nothing was read or deleted. Write a first"),
     "a list": ("- a\n- b\n", "the document: must be a mapping"),
     "keys beside their repository": (
@@ -385,16 +400,16 @@ DOCUMENTS = {
 @pytest.mark.parametrize(
     ("document", "suggestion"),
     [
-        pytest.param({"warehous": "w"}, "warehous: unknown key; did you mean `warehouse`?", id="at_the_top"),
-        pytest.param({"orchard": {"graze": "3d"}}, "graze: unknown key; did you mean `grace`?", id="of_a_repository"),
+        pytest.param({"warehous": "w"}, "warehous: unknown key (did you mean `warehouse`?)", id="at_the_top"),
+        pytest.param({"orchard": {"graze": "3d"}}, "graze: unknown key (did you mean `grace`?)", id="of_a_repository"),
         pytest.param(
             {"orchard": {"sweep": {"single_machines": True}}},
-            "sweep.single_machines: unknown key; did you mean `single_machine`?",
+            "sweep.single_machines: unknown key (did you mean `single_machine`?)",
             id="of_a_part",
         ),
         pytest.param(
             {"orchard": {"source": {"api": {**API, "urls": "x"}}}},
-            "source.api.urls: unknown key; did you mean `url`?",
+            "source.api.urls: unknown key (did you mean `url`?)",
             id="of_a_part_of_a_part",
         ),
         pytest.param({"orchard": {"collect_overwriten": "7d"}}, "collect_overwriten: unknown key$", id="other_kind"),
@@ -406,7 +421,7 @@ def test_the_error_for_an_unknown_key_suggests_the_most_similar_key(
 ) -> None:
     changes = document.pop("orchard", {})
     written_ = {"warehouse": "w", "repositories": {"orchard": {**ORCHARD, **changes}}, **document}
-    with pytest.raises(ConfigurationError, match=suggestion.replace("?", r"\?").replace(".", r"\.")):
+    with pytest.raises(ConfigurationError, match=re.escape(suggestion.rstrip("$")) + "$" * suggestion.endswith("$")):
         load_configuration(written(tmp_path, yaml.safe_dump(written_)))
 
 

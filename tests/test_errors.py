@@ -14,6 +14,7 @@ from retention_assets.errors import (
     SourceError,
     WorkerError,
     brief,
+    corrupt,
     error_named_in,
     own_error,
 )
@@ -71,3 +72,12 @@ def test_an_error_that_a_worker_raises_reaches_the_driver_through_spark(spark: S
     found = own_error(caught.value)
     assert type(found) is CorruptFile
     assert str(found) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "is_replaced"), [("lake/repo", True), ("lake/refs/branch.main/ref.json", True), ("lake/chunks/a", False)]
+)
+def test_a_file_that_writers_replace_must_be_restored_in_its_newest_version(name: str, is_replaced: bool) -> None:
+    message = str(corrupt(name, "it is cut off"))
+    assert message.startswith(f"{name}: it is cut off. The file was not used. Nothing was deleted.")
+    assert ("in its newest version: an older version loses what was committed since" in message) is is_replaced

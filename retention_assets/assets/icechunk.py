@@ -161,7 +161,7 @@ def reachable_manifests(
     check_result = resource.record_missing(pyspark, referenced)
     reason = repository_history.details.replaced
     if reason and not check_result.passed:
-        check_result = replace(check_result, detail=f"{reason} So {check_result.detail}")
+        check_result = replace(check_result, detail=f"{check_result.detail}. A possible cause: {reason}")
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     # If the store was asked, a later run must ask it again.
     inputs = inputs if referenced.all_listed and not unread else None

@@ -37,7 +37,7 @@ from retention_assets.state.approval import (
     has_approval,
     withdraw_approval,
 )
-from retention_assets.state.lease import resume_sweeps, stop_sweeps
+from retention_assets.state.lease import ending_of_stop, resume_sweeps, stop_sweeps
 from retention_assets.state.plan import current_day_of, find_plan, last_plan_of, require_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.copies import Undo
@@ -75,7 +75,10 @@ class DayOptions(PersonOptions):
 class RestoreOptions(PersonOptions):
     """Which objects are restored. At least one of the fields is needed."""
 
-    plan_hash: str = Field(default="", description="The objects that a sweep of the plan with this hash moved.")
+    plan_hash: str = Field(
+        default="",
+        description="The objects that sweeps of the plan with this hash moved. The beginning of the hash is enough.",
+    )
     path: str = Field(default="", description="The objects at this path of the repository, or below it.")
     address: str = Field(default="", description="One object, by its address.")
 
@@ -172,9 +175,11 @@ def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: 
     Until the job `resume`, sweeps, restores, purges, housekeeping and changes with `retention icechunk` are refused.
     """
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
-    ending = f"Run {stopped} stops within seconds." if stopped else "No run was in progress."
     again = operation_job("resume", resource.name)
-    context.log.info(f"{ending} New sweeps of {resource.name} are refused. To allow them again, run the job {again}.")
+    context.log.info(
+        f"{ending_of_stop(stopped)} Sweeps, restores, purges, housekeeping and changes with `retention icechunk` of "
+        f"{resource.name} are refused. To allow them again, run the job {again}."
+    )
 
 
 def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:

@@ -129,7 +129,11 @@ class SweepOptions(dg.Config):
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
         if not self.dump_age:
             return configuration
-        return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age, LONGEST))
+        try:
+            dump_age = parse_positive_duration(self.dump_age, LONGEST)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"dump_age: {error}. Nothing was deleted. Correct the option.") from None
+        return configuration.with_dump_age(repository, dump_age)
 
 
 _OWN_ERRORS = {

@@ -67,7 +67,7 @@ def _statuses() -> Iterator[None]:
             raise click.exceptions.Exit(BROKEN_PIPE) from None
         raise ConnectionError(str(error)) from error  # a store or Spark closed it, but click would blame the output
     except EOFError as error:  # Java ended, but click would conclude that the user ended the input
-        raise ConnectionError("a process ended before it had sent its whole response") from error
+        raise ConnectionError("Spark's Java process ended before it had sent its whole response") from error
 
 
 def drop_output() -> bool:

@@ -51,7 +51,7 @@ from retention_assets.config.starter import (
 )
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
-from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.errors import ConfigurationError, RetentionError, StoreError
 from retention_assets.policy.lint import Finding
 from retention_assets.policy.rules import Policy
 from retention_assets.repositories.permissions import MODES, PermissionCheck, Permissions, permissions_of
@@ -209,6 +209,8 @@ def _starter(
     """Return the values of the configuration: as given, else from the environment, the server, or a prompt."""
     plain = _plain(name)
     if given["kind"] == "icechunk":
+        if strange := [f"--{option}" for option in ("server", "dump", "namespace") if given[option]]:
+            raise click.UsageError(f"{', '.join(strange)}: only for lakeFS. An Icechunk repository needs --storage.")
         storage = _absolute(
             given["storage"]
             or _asked("The location of the objects (a URL such as s3://lake/field, or a path)", "--storage")
@@ -413,10 +415,10 @@ def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
     if missing := found.missing("plan"):
         is_refused = all(one.state == "refused" for one in missing)
-        remedy = "Grant the missing permissions" if is_refused else "Follow the details of these permissions"
+        remedy = "Grant the missing permissions" if is_refused else "Correct what the checks above say"
         raise StoreError(
-            f"{found.repository}: no plan can be made without: {_listed(missing)}. Nothing was deleted. {remedy}, then "
-            f"test again: `{called} access {found.repository}`."
+            f"{found.repository}: no plan can be made, because these checks failed: {_listed(missing)}. Nothing was "
+            f"deleted. {remedy}, then test again: `{called} access {found.repository}`."
         )
 
 
@@ -435,15 +437,23 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
     """
     configuration = configuration_of(context)
     names = repositories or tuple(configuration.repositories)
-    found = {}
+    found, failed = {}, []
     with working("checking policies", len(names)) as work:
         for name in names:
-            found[name] = findings_of(configuration, name)
+            try:
+                found[name] = findings_of(configuration, name)
+            except RetentionError as error:
+                if len(names) == 1:
+                    raise
+                failed.append(error)
+                found[name] = [Finding("error", "(not checked)", str(error))]
             work.count()
     if json_wanted:
         print_json({name: [asdict(one) for one in findings] for name, findings in found.items()})
     else:
         _print_findings(found)
+    if failed:
+        context.exit(failed[0].exit_code)
     if any(finding.severity == "error" for findings in found.values() for finding in findings):
         context.exit(ConfigurationError.exit_code)
 

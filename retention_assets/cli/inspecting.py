@@ -133,7 +133,7 @@ def _frees(one: RepositoryStatus) -> str:
     if one.cost_to_free is not None and not is_done:
         lines.append(f"{human_cost(one.cost_to_free)} a month")
     if one.waiting.objects:
-        lines.append(f"{format_amount(one.waiting)} wait")
+        lines.append(f"waiting: {format_amount(one.waiting)}")
     return "\n".join([*lines, sparkline([size for _, size in one.trend])])
 
 
@@ -273,6 +273,12 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     return "If nothing changes, no sweep will delete it."
 
 
+_BY_PERSON: dict[str, str] = {
+    Outcome.PURGED: "purge approved",
+    Outcome.RESTORED: "restored",
+}  # what a person did, by outcome
+
+
 def _of_removal(removal: Removal) -> Iterator[str]:
     yield f"  {removal.outcome} at {removal.at:%Y-%m-%d %H:%M} UTC under the plan of {removal.day}, {removal.plan_hash}"
     if removal.detail:
@@ -283,10 +289,13 @@ def _of_removal(removal: Removal) -> Iterator[str]:
     if removal.paths:
         yield f"    was at {', '.join(removal.paths[:_FEW])}"
     if removal.approved_by:
-        what = "purge approved" if removal.outcome == Outcome.PURGED else "approved"
-        yield f"    {what} by {removal.approved_by} at {removal.approved_at}"
+        what = _BY_PERSON.get(removal.outcome, "approved")
+        at = datetime.fromisoformat(str(removal.approved_at)).astimezone(UTC)
+        yield f"    {what} by {removal.approved_by} at {at:%Y-%m-%d %H:%M} UTC"
     record = (
-        f"record {removal.record} of run {removal.run_id}" if removal.record else "no record: the run was interrupted"
+        f"record {removal.record} of run {removal.run_id}"
+        if removal.record
+        else "no record: the run was interrupted, or is still running"
     )
     yield f"    ledger row with fencing token {removal.fence}; {record}"
     if removal.copy:

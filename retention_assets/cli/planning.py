@@ -197,7 +197,7 @@ def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], u
     first = plans[0]
     screen.print(Text(f"The sample repositories as of {first.day}. Nothing was deleted.", style="bold"), table)
     if any(plan.totals.get(WAITING, Amount()).objects for plan in plans):
-        screen.print("Waiting objects may be deleted a day after their first plan (`settle`).\n", **AS_IT_IS)
+        screen.print("Waiting objects wait for a day (`settle`). In this demo, the wait never ends.\n", **AS_IT_IS)
     lines = [(f"Report, {plan.repository}:", _near(warehouse.location(*page_of_plan(plan)))) for plan in plans]
     lines += [
         ("UI:", ui),
@@ -287,7 +287,9 @@ class Summary:
             self.candidates.show(screen, "candidates")
         if self.waiting:
             self.waiting.show(screen, "waiting")
-            why = "A sweep of this plan does not, because plans have not found these objects due for long enough."
+            why = (
+                "A sweep of this plan does not delete them yet: plans have not found these objects due for long enough."
+            )
             screen.print(f"{wait_of(plan)} {why}", **AS_IT_IS)
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))

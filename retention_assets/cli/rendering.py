@@ -67,7 +67,8 @@ def wait_of(plan: Plan) -> str:
     ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     return (
         f"Waiting until {' to '.join(dict.fromkeys(ends))} (`settle`): {human_amount(plan.totals[WAITING])}. "
-        "A sweep may delete them under a plan whose staged list (lakeFS) and references are newer than that time."
+        "A sweep may delete waiting objects under a plan whose staged list (lakeFS) and references are newer than that "
+        "time."
     )
 
 

@@ -289,6 +289,6 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
     if ended_early:
         say(f"The last run ended early: {ended_early}")
     if was_cut_off:
-        say("A later run was interrupted. The next sweep continues from its ledger.")
+        say("A later run has not ended: it is still running, or it was interrupted. Then run its command again.")
     if failure:
         say(f"An object that failed: {failure[0]}: {failure[1]}")

@@ -54,12 +54,11 @@ def stop(target: Target, json_wanted: bool) -> None:
 
     Until `resume`, sweeps, restores, purges, housekeeping and changes with `retention icechunk` are refused.
     """
-    from retention_assets.state.lease import stop_sweeps
+    from retention_assets.state.lease import ending_of_stop, stop_sweeps
 
     by = person()
     was = stop_sweeps(target.warehouse, target.name, by, utc_now())
-    ending = f"Run {was} stops within seconds." if was else "No run was in progress."
-    text = f"Stopped: {target.name}. {ending}\nResume with: {program()} resume {target.name}"
+    text = f"Stopped: {target.name}. {ending_of_stop(was)}\nResume with: {program()} resume {target.name}"
     document = {"repository": target.name, "stopped_by": by, "was_sweeping": was}
     print_result(document, text, json_wanted=json_wanted)
 
@@ -172,6 +171,12 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
     with working(f"{target.name}: bringing objects back"):
         undone = bring_back(undo, Selection(plan_hash, path, address))
     _show_undone(target.name, "restored", undone, json_wanted=json_wanted)
+    if target.repository.is_icechunk and not json_wanted:
+        say(
+            "The history of the repository was not changed: snapshots that a sweep removed from it stay removed. "
+            "Until a branch or tag leads to them, later plans name their files again. The docs about Icechunk show "
+            "how to bring the history back."
+        )
 
 
 @cli.command(

@@ -411,6 +411,5 @@ def policy_text(path: Path, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. {remedy}."
-        ) from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"{path}: cannot be read ({why}). Nothing was deleted. {remedy}.") from error

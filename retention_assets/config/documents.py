@@ -31,12 +31,15 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
 }
 
 _OF_KEY = "[key]"  # pydantic's path ends with this if the problem is the key itself, not its value
+_NO_VALUE = "has no value: write one, or remove the key"
 _NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
 _HINTS = {  # by a part of YAML's own message
     "expected <block end>": "the line is indented more or less than its neighbours",
     "mapping values are not allowed": "the line is indented more than its neighbours, or has a second `: `",
     r"'\t'": "indent with spaces, not with tabs",
     "scanning an alias": "put a text that begins with `*` in quotes",
+    "found undefined alias": "put a text that begins with `*` in quotes",
+    "cannot start any token": "put a text that begins with this character in quotes",
 }
 
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
@@ -57,7 +60,7 @@ def load_document(text: str) -> object:
             except json.JSONDecodeError:
                 pass  # YAML's flow style also begins with `{`
         return yaml.load(text, Loader=_UniqueKeys)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number with thousands of digits
         raise ValueError(" ".join(_problem(error).split())) from error
 
 
@@ -71,7 +74,7 @@ def _problem(error: Exception) -> str:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicated keys, and octal numbers such as `030`.
+    """A safe YAML loader that rejects duplicated keys, octal numbers such as `030`, and dates such as `2027-02-30`.
 
     It checks each mapping as it is written, before merges (`<<`) add keys. A key may override a merged key.
     """
@@ -88,8 +91,16 @@ class _UniqueKeys(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return super().construct_yaml_int(node)
 
+    def construct_yaml_timestamp(self, node: yaml.ScalarNode) -> date | datetime:
+        try:
+            return super().construct_yaml_timestamp(node)
+        except ValueError as error:
+            problem = f"{node.value} is not a date or a time: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
 
 _UniqueKeys.add_constructor("tag:yaml.org,2002:int", _UniqueKeys.construct_yaml_int)
+_UniqueKeys.add_constructor("tag:yaml.org,2002:timestamp", _UniqueKeys.construct_yaml_timestamp)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -125,15 +136,17 @@ def wrong_keys(
     `model`, the model of the document, the reason for an unknown key suggests the known key with the closest spelling.
     """
     found = []
-    for problem in error.errors(include_input=False, include_url=False):
+    for problem in error.errors(include_url=False):
         parts = in_file(problem["loc"], problem["type"])
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
         reason = reason.replace("Input should be ", "must be ")
+        if problem["input"] is None and problem["type"] in ("string_type", "bool_type", "list_type", "tuple_type"):
+            reason = _NO_VALUE
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
             parts, reason = parts[:-2], _NOT_TEXT  # the part before `[key]` is the key, as Python spells it
         if model and problem["type"] == "extra_forbidden":
             known = _known_keys(model, problem["loc"])
-            reason += "".join(f"; did you mean `{one}`?" for one in get_close_matches(str(parts[-1]), known, 1))
+            reason += "".join(f" (did you mean `{one}`?)" for one in get_close_matches(str(parts[-1]), known, 1))
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         found.append(f"{key or 'the document'}: {reason}")
     return list(dict.fromkeys(found))

@@ -41,6 +41,8 @@ _BUCKET_USER = re.compile(r"((?:s3[an]?|gc?s)://)[^/:]*@")
 
 def _location(value: str) -> str:
     """Return the URL or path of a folder. Errors: ValueError for a spelling that would be read as a relative path."""
+    if not value.strip():
+        raise ValueError("must not be empty: write a URL, or a path")
     if value.startswith("file:") and not value.startswith("file://"):
         path = value.removeprefix("file:")
         raise ValueError(f"{value!r} is not a URL: write file://{path}, or the path {path}")

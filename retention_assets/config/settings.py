@@ -70,7 +70,14 @@ class FromEnvironment(Model):
         return value
 
 
-Secret = FromEnvironment
+def _from_environment(value: object) -> object:
+    """Return the value. Errors: ValueError, without the text, for a secret in clear."""
+    if isinstance(value, str | int):
+        raise ValueError("is a secret: set an environment variable, and write `{env: NAME}` with its name")
+    return value
+
+
+Secret = Annotated[FromEnvironment, BeforeValidator(_from_environment)]
 Text = str | FromEnvironment
 SparkValue = str | int | float | bool | FromEnvironment
 

@@ -52,7 +52,7 @@ class LiveListed:
     check_result: CheckResult
     collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
     lost: int  # live addresses that are not listed, but that a person acknowledged as lost
-    missing: DataFrame | None  # the other live addresses that are not listed (column `address`); None: there are none
+    missing: DataFrame | None  # the other live addresses that are not listed (column `address`), if any; None: none
 
 
 ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)
@@ -106,9 +106,12 @@ def live_listed(
         F.count_if(is_lost).alias("lost"),
     ).collect()[0]
     missing = looked_up.where(is_missing).select("address")
-    detail = "every live address is listed"
-    if row["lost"]:
-        detail += f", except {row['lost']:,} that a person acknowledged as lost"
+    exceptions = [
+        f"{row[name]:,} {what}"
+        for name, what in (("collected", "that sweeps removed"), ("lost", "acknowledged as lost"))
+        if row[name]
+    ]
+    detail = "every live address is listed" + (f", except {' and '.join(exceptions)}" if exceptions else "")
     if row["missing"]:
         first = row["first"]
         which = counted(row["missing"], f"live address, {first}, is", f"live addresses, {first} first, are")
@@ -274,7 +277,7 @@ def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
     candidates = counted(row["candidates"], "candidate")
     check_results = []
     for name, violation in _VIOLATIONS.items():
-        detail = f"none of {candidates} is {violation}"
+        detail = f"no candidate is {violation} ({row['candidates']:,} checked)"
         if row[name]:
             first = row[f"first_{name}"]
             one, many = f"of {candidates}, {first}, is {violation}", f"of {candidates}, {first} first, are {violation}"

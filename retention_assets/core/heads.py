@@ -1,8 +1,8 @@
 """The rule for branches that got another commit while branches and tags were read.
 
 Someone can create a tag at the commit of a branch, and then reset the branch. A reading can miss the commit: it has
-passed the place of the tag, and then finds the branch reset. A commit on the branch hides nothing in this way: the
-earlier commit is the parent of a commit that is young, and so it stays.
+already passed the place where the new tag is listed, and then finds the branch on another commit. A new commit on the
+branch hides no commit: the earlier commit is then the parent of a young commit, and so it stays.
 """
 
 from collections.abc import Callable, Collection

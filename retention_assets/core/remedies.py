@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_LISTING = "Plan again. If the check fails again, check that the credentials may list the whole `storage`."
+INCOMPLETE_LISTING = "Plan again. If the check fails again, check that the credentials may list the whole `storage`."
 _NEWER = (
     "Take a new dump if references come from a dump, and plan again. If the check fails again, the repository is "
-    "damaged."
+    "damaged: bring the files that it names back from a backup, or from older versions in the bucket."
 )
-_DAMAGED = "Run again. If the check fails again, the repository is damaged."  # Icechunk has no dumps
+_DAMAGED = (
+    "Run again. If the check fails again, the repository is damaged: bring the files that it names back from a backup, "
+    "or from older versions in the bucket."
+)  # Icechunk has no dumps
 _FAULT = "Plan again. If the check fails again, this is a bug of retention_assets: keep the warehouse and report it."
 _BRING_BACK = (
     "Check `storage` and what its credentials may list. Bring the objects back from a backup or from quarantine "
@@ -21,15 +24,17 @@ _LOST_OR_DELETED = (
     "protect`, a hold): restore them from quarantine, or `retention acknowledge`."
 )
 _CHANGED = (
-    "The warehouse was changed by somebody else. Approve nothing, restore the warehouse from a backup, and find out "
-    "who can write to it."
+    "If a command is named above, run it, and verify again. Otherwise a file of the warehouse was damaged, or "
+    "changed by somebody else: approve and sweep nothing, and find out who can write to the warehouse. Then bring "
+    "this file back from a backup. A whole warehouse from a backup lacks the ledgers and withdrawals since then."
 )
 
 REMEDIES: Mapping[str, str] = {
-    "listing_complete": _LISTING,
+    "listing_complete": INCOMPLETE_LISTING,
     "namespaces_apart": (
         "Correct `namespace` and `storage` of both repositories: no location may contain another. If a lakeFS server "
-        "has two repositories at one location, delete the one that nobody needs any more: `lakectl repo delete`."
+        "has two repositories at one location, delete the one that nobody needs any more (`lakectl repo delete`): its "
+        "branches and commits are then lost."
     ),
     "clock_agrees": "Set the clock of this machine or of the store, and plan again.",
     "heads_present": _NEWER,
@@ -41,7 +46,7 @@ REMEDIES: Mapping[str, str] = {
     "live_not_empty": "Check that `source` and `storage` are of the same repository, and plan again.",
     "live_not_shrunk": (
         "Find out what changed since the last plan: the policy, or the branches, tags and commits. If the change is "
-        "intended, raise guards.max_live_shrink, and plan again."
+        "intended, raise guards.max_live_shrink, plan again, look at the candidates, and set the old value again."
     ),
     "nothing_young": _FAULT,
     "nothing_unknown": "Name the folder of the server's staged list in `staged`, or use `source.api`. Then plan again.",
@@ -75,9 +80,12 @@ REMEDIES: Mapping[str, str] = {
     "records_follow": _CHANGED,
     "records_signed": (
         "Correct records.signing_key, records.earlier_keys or records.signed_since. If they are correct, a record is "
-        "forged."
+        "forged: approve and sweep nothing, and find out who can write to the warehouse."
     ),
-    "records_copied": "Check that the witness can be reached. If its copy differs, trust the witness.",
+    "records_copied": (
+        "If only the newest records have no copy, the next run copies them. Otherwise find out who removed or changed "
+        "records, here or at the witness. Nobody may change the copies at the witness, so they are the right ones."
+    ),
 }
 
 
@@ -90,9 +98,10 @@ class CheckResult:
     detail: str
     value: float | None = None  # the number that the guard counted or measured; None: the guard has no number
     limit: float | None = 0  # the largest `value` that passes; None: the guard does not compare `value` with a limit
+    remedy: str = ""  # for a cause that has another remedy than the guard's own
 
     @property
     def message(self) -> str:
         """What the guard found and, if it failed, the remedy."""
-        remedy = "" if self.passed else REMEDIES.get(self.guard, "")
+        remedy = "" if self.passed else self.remedy or REMEDIES.get(self.guard, "")
         return f"{self.detail.rstrip('.')}. {remedy}" if remedy else self.detail

@@ -101,5 +101,6 @@ def kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: s
 
 
 def _held_by(names: Sequence[str], explained: ObjectExplanation) -> ObjectExplanation:
-    detail = f"another repository ({', '.join(names)}) refers to an object of this name"
+    refers = "another repository refers" if len(names) == 1 else "other repositories refer"
+    detail = f"{refers} to an object of this name: {', '.join(names)}"
     return replace(explained, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

@@ -159,8 +159,9 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
         raise ConfigurationError(
             f"{plan.repository}: {asked!r} was not found, so nothing was explained. Neither a ledger nor the plan of "
             f"{plan.day}, made at {plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest "
-            f"or chunk of this name. If {asked!r} is staged and in no commit, ask for its address. If it is newer "
-            f"than the plan, plan again: `retention plan {plan.repository}`."
+            f"or chunk of exactly this name (branches and tags are not explained). If {asked!r} is staged and in no "
+            f"commit, ask for its address. If it is newer than the plan, plan again: `retention plan "
+            f"{plan.repository}`."
         )
 
 

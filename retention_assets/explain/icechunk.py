@@ -164,10 +164,12 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         kept = [one for one in (snapshot_ids or {own}) if is_canonical(one) and decode_id(one) in retained.snapshots]
         kept.sort(key=lambda one: self._times.get(one) or datetime.min.replace(tzinfo=UTC), reverse=True)
         rows = [self._decisions[one] for one in kept if one in self._decisions]
-        found = [
-            Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])
-            for row in rows[:_SHOWN]
-        ]
+        found = []
+        for row in rows[:_SHOWN]:
+            reason = row["reason"].removeprefix(f"{row['decision']}: ")
+            found.append(
+                Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {reason}", row["due_since"])
+            )
         if len(rows) > _SHOWN:
             more = counted(len(rows) - _SHOWN, "more snapshot needs it", "more snapshots need it")
             found.append(Keeper("snapshot", "", more, None))

@@ -185,7 +185,8 @@ class LakeFSExplainer(Explainer[Policy]):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
             if is_generated_name(explained.address):
                 detail = (
-                    "only old lakeFS versions generated such names, and they gave none to an entry (see `legacy_names`)"
+                    "only old lakeFS versions generated such names, and no entry of this repository has one from "
+                    "lakeFS (see `legacy_names`)"
                 )
             return kept_for_ever(explained, FOREIGN, "foreign", detail)
         if not explained.kept_by and not entries and not self._staged_known:

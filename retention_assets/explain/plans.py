@@ -119,8 +119,10 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
             continue
         notes = [f"The plan of {one} was withdrawn or refused, so an older plan is used." for one in without]
         return PlanTables(warehouse, repository, plan), notes
+    why = f": the plan of {without[0]} was withdrawn or refused" if without else ""
     raise GuardRefused(
-        f"{repository.name}: there is no valid plan. Nothing was read. Plan with: `retention plan {repository.name}`."
+        f"{repository.name}: there is no valid plan{why}. Nothing was read. Plan with: `retention plan "
+        f"{repository.name}`."
     )
 
 

@@ -15,7 +15,7 @@ from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force, unseen_lease
-from retention_assets.state.ledger import FINISHED, LEDGERS, sweeps_of
+from retention_assets.state.ledger import FINISHED, LEDGERS, fence_of, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import amounts_in, newest_first, quarantined_in
 from retention_assets.warehouse.warehouse import Warehouse
@@ -190,7 +190,8 @@ def _needs_of(
         objects = counted(sum(one.objects for one in due), "object")
         yield f"The time in quarantine of {objects} is over. See: {{program}} purge {name}"
     if plan is None or approval is None:
-        yield f"There is no plan. Plan with: {{program}} plan {name}"
+        why = f"no valid plan: the plan of {newest_day} was withdrawn or refused" if newest_day else "no plan"
+        yield f"There is {why}. Plan with: {{program}} plan {name}"
         return
     if newest_day and newest_day > plan.day.isoformat():
         yield f"The plan of {newest_day} was withdrawn or refused. Plan again: {{program}} plan {name}"
@@ -375,6 +376,6 @@ def _began(warehouse: Warehouse, name: str, part: _Moved) -> datetime:
     ledger = name, LEDGERS, part.record["day"], part.record["plan_hash"]
     began = [datetime.fromisoformat(part.record["started"])]
     for sweep in warehouse.directories(*ledger):
-        if part.after < int(sweep.partition("-")[0]) < part.record["fence"]:
+        if part.after < (fence_of(sweep) or 0) < part.record["fence"]:
             began += [file.written_at for file in warehouse.tree(*ledger, sweep).values()]
     return min(began)

@@ -17,6 +17,7 @@ from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.objectstore.access import StoreAccess, from_environment
 
 _UNKNOWN = timedelta(seconds=2)  # the most by which the result of `store_time` can be behind the store's clock
+_LOCAL = ("file://", "memory://")
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
 _AZURITE = "http://127.0.0.1:10000"  # obstore's default for `use_emulator`
 
@@ -31,7 +32,7 @@ def store_time(access: StoreAccess, local_clock: Callable[[], datetime] = utc_no
 
     For local files and memory, the result is the time of `local_clock`. A mounted directory may have another clock.
     """
-    if access.url.startswith(("file://", "memory://")):
+    if access.url.startswith(_LOCAL):
         return local_clock()
     address = service_address(access)
     return _date_of(address, access.open().client_options or {}) if address else None
@@ -57,6 +58,8 @@ def service_address(access: StoreAccess) -> str | None:
     As in obstore, options take precedence over the environment, except over `AWS_ENDPOINT_URL_S3`.
     Errors: as `StoreAccess.open`.
     """
+    if access.url.startswith(_LOCAL):
+        return None
     store = access.open()
     config: Mapping[str, str] = store.config
     if isinstance(store, S3Store):

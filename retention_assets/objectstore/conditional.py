@@ -149,8 +149,9 @@ def require_known(
 
 def _ignored(url: str, condition: str, consequence: str) -> GuardRefused:
     return GuardRefused(
-        f"{url}: the store ignored the condition {condition}: {consequence}. Two sweeps could hold "
-        f"the same lease. Nothing was deleted. Use a store, or a version of the store, that has conditional writes."
+        f"{url}: the store ignored the condition {condition}: {consequence}. So two sweeps could hold the same lease, "
+        "or an edit could overwrite the commit of another writer. Nothing was deleted. Use a store, or a version of "
+        "the store, that has conditional writes."
     )
 
 

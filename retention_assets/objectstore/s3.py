@@ -130,8 +130,8 @@ def require_copyable(*stores: StoreAccess) -> None:
         if options.get("server_side_encryption") == _CUSTOMER_KEY:
             raise ConfigurationError(
                 f"{access.url}: objects that are encrypted with a key of the customer (server_side_encryption: "
-                f"{_CUSTOMER_KEY}) cannot be copied. Nothing was copied. Use `mode: delete`, or encryption by S3 or by "
-                "KMS."
+                f"{_CUSTOMER_KEY}) cannot be copied. Nothing was copied. Write the objects again with encryption by S3 "
+                "or by KMS. Or use `mode: delete`, which cannot be undone."
             )
 
 

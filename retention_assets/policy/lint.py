@@ -257,5 +257,5 @@ def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]
     deletable = [name for name in names if (kind, name) != ("branch", _MAIN)]
     kept = [any(keep.keeps_tip for keep in policy.keeps_for(kind, name)) for name in deletable]
     if policy.deletes(kind) and deletable and all(kept):
-        rules = "always keeps its newest snapshot (`keep_last`, or for ever)"
-        yield _warning(DEFAULT_RULE, f"{flag} is on, but every {kind} that may be deleted {rules}: none ever expires")
+        rules = f"the rule of every {kind} that may be deleted always keeps its newest snapshot"
+        yield _warning(DEFAULT_RULE, f"{flag} has no effect: {rules} (`keep_last`, or for ever)")

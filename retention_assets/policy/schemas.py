@@ -91,7 +91,10 @@ def _day(value: object) -> object:
     # JSON has no dates. pydantic's strict mode reads no dates from text; its lax mode reads 20270101 as seconds.
     if isinstance(value, datetime):
         raise ValueError(f"{value} is a timestamp; write a day, such as 2027-01-01")
-    return date.fromisoformat(value) if isinstance(value, str) else value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError(f"{value!r} is not a day; write it like 2027-01-01") from None
 
 
 Duration = Annotated[timedelta | None, BeforeValidator(as_value_error(_duration))]

@@ -23,7 +23,7 @@ from retention_assets.state.approval import APPROVALS, LAST_DECISION
 from retention_assets.state.binding import is_bound_elsewhere
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
-from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
+from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS, fence_of
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
 from retention_assets.state.records import newest_first, quarantined_in
 from retention_assets.tables import (
@@ -138,7 +138,8 @@ def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, 
     if is_bound_elsewhere(warehouse, repository):
         raise GuardRefused(
             f"{repository.name}: its tables in the warehouse belong to another location than {repository.file} names. "
-            "Nothing was removed. Give this repository another name in that file."
+            f"Nothing was removed. Plan it: `retention plan {repository.name}`. If the plan is refused, give this "
+            "repository another name in that file."
         )
     tables = _Tables.of(warehouse, repository)
     plans = _plans(tables)
@@ -161,7 +162,7 @@ def _plans(tables: _Tables) -> _Plans:
     for path in tables.files:
         if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")) and path.count("/") == _LEDGER_DEPTH:
             _, day, plan, sweep, _ = path.split("/")
-            fences[day, plan] = max(fences.get((day, plan), 0), int(sweep.partition("-")[0]))
+            fences[day, plan] = max(fences.get((day, plan), 0), fence_of(sweep) or 0)
     quarantined = [plan for plan, record in newest.items() if quarantined_in(record).objects]
     unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]
     swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(PUBLICATIONS))
@@ -187,8 +188,9 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
-    # From all plans, from those made up to now, and (Icechunk) from those made before the grace period: the day of the
-    # plan that was made last, and the newest day. They differ if an older day was planned last.
+    # Two days stay for each of three groups (all plans, plans made up to now, and for Icechunk plans made before the
+    # grace period): the day of the plan that was made last, and the newest day. They differ if an older day was planned
+    # last.
     times = [now + MARGIN, *([now - settings.grace] if isinstance(settings, IcechunkSettings) else [])]
     groups = made, *([name for name in made if name <= made_at_name(at)] for at in times)
     newest = {day for names in groups if names for day in (made[max(names)], max(made[name] for name in names))}

@@ -457,7 +457,8 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
     if known is None:
         return (
             "It is unknown whether the server has repositories that are not configured, or that have the same "
-            "namespace: the user may not list repositories (fs:ListRepositories)."
+            "namespace: the user may not list repositories. To know it, grant fs:ListRepositories to the user of "
+            "`source.api`."
         )
     others = sorted(name for name, namespace in known.items() if not _is_configured(name, namespace, configured))
     if not others:

@@ -138,7 +138,7 @@ def _of_source(repository: Repository, access: StoreAccess) -> Iterator[Permissi
     detail = "the server would write a list into the repository; a plan sends this request"
     yield PermissionCheck("server", "retention:PrepareGarbageCollectionUncommitted", MODES, "not tried", detail)
     yield _tried(
-        "storage", "is the server's storage", MODES, lambda: _same_storage(access, newest_metarange(client, name))
+        "storage", "is the storage of the server", MODES, lambda: _same_storage(access, newest_metarange(client, name))
     )
 
 

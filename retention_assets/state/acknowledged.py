@@ -227,8 +227,8 @@ def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses:
 def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> set[str]:
     """Return the addresses that are acknowledged as lost, or that were missing or found again since `since`."""
     document = warehouse.read_document(repository, MISSING)
-    is_recent = document is not None and datetime.fromisoformat(document["at"]) >= since
-    missing = document["addresses"] if document is not None and is_recent else []
+    is_recent = document is not None and datetime.fromisoformat(document.get("at", since.isoformat())) >= since
+    missing = document.get("addresses", []) if document is not None and is_recent else []
     entries = _newest_entries(warehouse, repository)
     return {*missing, *(one for one, (kind, at) in entries.items() if kind == LOST or (kind == FOUND and at >= since))}
 
@@ -239,7 +239,7 @@ def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
     The list is empty when no check failed, or when the same check has found all objects since then.
     """
     document = warehouse.read_document(repository, MISSING)
-    return [] if document is None or _FOUND_AT in document else [str(address) for address in document["addresses"]]
+    return [] if document is None or _FOUND_AT in document else [str(one) for one in document.get("addresses", ())]
 
 
 def still_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> list[str]:
@@ -300,7 +300,7 @@ def _require_single(repository: Repository, reader: ObjectReader, addresses: Seq
     if empty:
         raise GuardRefused(
             f"{repository.name}: {counted(len(empty), 'directory is', 'directories are')} missing completely, "
-            f"{empty[0]} first with {directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check "
+            f"for example {empty[0]} with {directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check "
             "that `storage` is the right URL and that the credentials may list all of it. If the directories are lost, "
             "run the command with `--whole-slices`, or in Dagster with `whole_slices: true`."
         )

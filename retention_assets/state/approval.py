@@ -19,7 +19,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Limits
-from retention_assets.core.amounts import Amount, human_share, sum_of
+from retention_assets.core.amounts import Amount, counted, human_share, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import PLANS, Plan, last_plan_of, load_plan, require_plan
@@ -388,8 +388,10 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) 
     listed = sum_of(plan.totals.values())
     planned = Amount(plan.candidates.objects + history_changes, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:
-        what = "objects, snapshots and references" if history_changes else "objects"
-        return f", and its {planned.objects:,} {what} are more than the budget's {budget.objects:,}"
+        what = ("object is", "objects are")
+        if history_changes:
+            what = ("object, snapshot or reference is", "objects, snapshots and references are")
+        return f", and its {counted(planned.objects, what[0], what[1])} more than the budget's {budget.objects:,}"
     if budget.bytes is not None and planned.bytes > budget.bytes:
         return f", and its {planned.bytes:,} bytes are more than the budget's {budget.bytes:,}"
     share = max(planned.objects / max(1, listed.objects), planned.bytes / max(1, listed.bytes))
@@ -404,9 +406,9 @@ def require_few_resurrected(plan: Plan, resurrected: int, settings: ApprovalSett
     if share > settings.max_revived:
         shares = f"{human_share(share)}; approval.max_revived is {human_share(settings.max_revived)}"
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: {resurrected:,} of {plan.candidates.objects:,} planned objects are live "
-            f"again ({shares}): the approval has lapsed. Nothing was deleted. Plan and approve again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository} {plan.day}: of {counted(plan.candidates.objects, 'planned object')}, {resurrected:,} "
+            f"{'is' if resurrected == 1 else 'are'} live again ({shares}): the approval has lapsed. Nothing was "
+            f"deleted. Plan and approve again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
 
 

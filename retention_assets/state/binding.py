@@ -60,9 +60,10 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
             raise GuardRefused(
                 f"{repository.name}: the warehouse has tables of {', '.join(locations)} under the name {name}. That "
                 f"location and {location['storage']} are the same, or one is inside the other. The memory and the "
-                f"ledgers under that name would not be used. Nothing was planned or deleted. Name the repository "
+                "ledgers under that name would not be used. Nothing was planned or deleted. Name the repository "
                 f"{name} again in {repository.file}, with the same spelling of the location. Or, to start without "
-                f"these tables, move {warehouse.location(name)} out of the warehouse."
+                f"these tables, move {warehouse.location(name)} out of the warehouse: then nothing restores or purges "
+                f"what sweeps of {name} moved to quarantine, and nothing verifies its records."
             )
 
 

@@ -11,21 +11,23 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.core.remedies import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.clock import store_time
+from retention_assets.objectstore.clock import service_address, store_time
 
 
-def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
+def clock_agrees(
+    store: str, before: datetime, store_time: datetime | None, after: datetime, most: timedelta
+) -> CheckResult:
     """Check that the clock of the store differs from the clock of this machine by at most `most`.
 
-    `before` and `after`: this machine's times before the request and after the response. `store_time` is in whole
-    seconds; None: the store does not return its time.
+    `store`: the address of the store. `before` and `after`: this machine's times before the request and after the
+    response. `store_time` is in whole seconds; None: the store does not return its time.
     """
     if store_time is None:
         detail = (
-            "the store does not return its time: it cannot be reached, or its responses have no `Date` header (then "
+            f"{store} does not return its time: it cannot be reached, or its responses have no `Date` header (then "
             "guards.max_clock_skew: null switches the check off)"
         )
-        return CheckResult("clock_agrees", False, detail)
+        return CheckResult("clock_agrees", False, detail, remedy="Check that the store can be reached, and plan again.")
     skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s; at most {most.total_seconds():.0f} s is allowed"
     detail = f"the clocks of this machine and of the store differ by {seconds}"
@@ -38,7 +40,8 @@ def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckRe
     if most is None:
         return CheckResult("clock_agrees", True, "not checked: guards.max_clock_skew is null")
     before = clock()
-    return clock_agrees(before, store_time(access, clock), clock(), most)
+    there = store_time(access, clock)
+    return clock_agrees(service_address(access) or access.url, before, there, clock(), most)
 
 
 def require_clock(repository: Repository, access: StoreAccess, clock: Clock, undone: str = "was deleted") -> None:

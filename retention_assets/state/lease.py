@@ -9,6 +9,7 @@ Each document stores the fingerprint of the newest audit record at that time. Th
 newest record. This fingerprint shows whether that record was changed or removed. Source: promise 6 of docs/safety.md.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,13 +17,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.records import newest_fingerprint
 from retention_assets.warehouse.warehouse import Warehouse
 
 LEASES = "leases"
 MARGIN = timedelta(minutes=5)  # assumption: clocks of two machines differ by less, and no request takes longer
+_NAME = re.compile(r"\d{8,}\.json")
+_KEYS = {"holder", "fence", "at", "until", "released"}  # of every lease document
+_UNKNOWN = "(unknown: the newest lease was damaged)"
 _NO_END = datetime(9999, 12, 31, tzinfo=UTC)
 _TRIES = 100  # attempts to stop a sweep that renews its lease at the same time
 
@@ -118,7 +122,7 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
     that the repository ever had.
     """
     parts = lease.repository, LEASES, _name(lease.number)
-    if warehouse.has_document_after(*parts) or (document := warehouse.read_document(*parts)) is None:
+    if warehouse.has_document_after(*parts, named=_NAME) or (document := warehouse.read_document(*parts)) is None:
         return False
     written = (document["holder"], document["fence"], document["until"], document["released"])
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
@@ -131,7 +135,7 @@ def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
     stop` and `retention resume` are not of a run, and do not count.
     """
     last = _name(lease.number)
-    later = [name for name in warehouse.documents(lease.repository, LEASES) if name > last]
+    later = [one for one in warehouse.documents(lease.repository, LEASES) if one > last and _NAME.fullmatch(one)]
     documents = filter(None, (warehouse.read_document(lease.repository, LEASES, name) for name in later))
     if any(one["fence"] != lease.fence and one["until"] != _NO_END.isoformat() for one in documents):
         raise _lease_lost(warehouse, lease)
@@ -157,7 +161,9 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 
 
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
-    """Stop all sweeps of the repository until `resume_sweeps`. Workers stop within seconds.
+    """Refuse all runs that need the lease of the repository until `resume_sweeps`. Workers stop within seconds.
+
+    These are sweeps, restores, purges, housekeeping, and changes with `retention icechunk`.
 
     Return the holder of the lease of the sweep that was running; None if there was no lease in force, or if the sweeps
     were stopped already.
@@ -165,15 +171,25 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
     Errors: GuardRefused when other processes write a lease at each attempt.
     """
     for _ in range(_TRIES):
-        number, document = _newest(warehouse, repository)
+        try:
+            number, document = _newest(warehouse, repository)
+            holder, was_stopped = _in_force(document, now) or (None, False)
+        except TableContractError:  # a damaged file must not prevent a stop
+            number, holder, was_stopped = _newest_number(warehouse, repository), _UNKNOWN, False
         stop = Lease(repository, person, number + 1, number + 1, _NO_END, timedelta(0))
         if _create(warehouse, stop, now, released=False):
-            holder, was_stopped = _in_force(document, now) or (None, False)
             return None if was_stopped else holder
     raise GuardRefused(
         f"{repository}: the sweeps were not stopped: other processes wrote a lease at each of {_TRIES} attempts. "
         f"Nothing was changed. Try again: `retention stop {repository}`."
     )
+
+
+def ending_of_stop(stopped: str | None) -> str:
+    """Return a sentence about the run that `stop_sweeps` returned."""
+    if stopped is None:
+        return "No run was in progress."
+    return f"Run {stopped} begins no deletion or copy after some seconds. What it has begun can take minutes to end."
 
 
 def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
@@ -228,7 +244,7 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
     if until == _NO_END:
         raise GuardRefused(
             f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
-            f"Allow sweeps again: `retention resume {repository}`."
+            f"When the reason is gone, allow sweeps again: `retention resume {repository}`."
         )
     if now < until + MARGIN:
         at = datetime.fromisoformat(document["at"])  # of the newest document: a running sweep renews its lease
@@ -252,13 +268,21 @@ def _write(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
 
 
 def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool) -> bool:
+    try:
+        record = newest_fingerprint(warehouse, lease.repository)
+    except TableContractError:
+        if lease.until != _NO_END:
+            raise
+        record = None  # a damaged record must not prevent a stop
+        with suppress(TableContractError):
+            record = witnessed_record(warehouse, lease.repository)
     document = {
         "holder": lease.holder,
         "fence": lease.fence,
         "at": now.isoformat(),
         "until": lease.until.isoformat(),
         "released": released,
-        "record": newest_fingerprint(warehouse, lease.repository),
+        "record": record,
     }
     return warehouse.create_document(document, lease.repository, LEASES, _name(lease.number))
 
@@ -274,10 +298,28 @@ def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:
 
 
 def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] | None]:
-    names = warehouse.documents(repository, LEASES)
-    if not names:
+    """Return the number and content of the newest lease document. Errors: TableContractError if it is damaged."""
+    number = _newest_number(warehouse, repository)
+    if not number:
         return 0, None
-    return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, LEASES, names[-1])
+    parts = repository, LEASES, _name(number)
+    try:
+        document = warehouse.read_document(*parts)
+    except TableContractError:
+        document = {}
+    if document is not None and not document.keys() >= _KEYS:
+        raise TableContractError(
+            f"{warehouse.location(*parts)}: this newest lease is damaged, so it is unknown whether a run holds it. "
+            "Nothing was changed or deleted. Make sure that no sweep, restore or purge runs. Then a new lease takes "
+            f"its place: `retention stop {repository}`, and then `retention resume {repository}`."
+        )
+    return number, document
+
+
+def _newest_number(warehouse: Warehouse, repository: str) -> int:
+    """Return the number of the newest lease document; 0 if there is none. Other files in the directory do not count."""
+    names = filter(_NAME.fullmatch, warehouse.documents(repository, LEASES))
+    return max((int(name.removesuffix(".json")) for name in names), default=0)
 
 
 def _lease_lost(warehouse: Warehouse, lease: Lease) -> GuardRefused:
@@ -285,7 +327,10 @@ def _lease_lost(warehouse: Warehouse, lease: Lease) -> GuardRefused:
     _, document = _newest(warehouse, lease.repository)
     if document and document["until"] == _NO_END.isoformat() and not document["released"]:
         why = f"{document['holder']} stopped all sweeps"
-        remedy = f"Allow sweeps again: `retention resume {lease.repository}`. Then run the same command again"
+        remedy = (
+            f"When the reason is gone, allow sweeps again: `retention resume {lease.repository}`. Then run the same "
+            "command again"
+        )
     else:
         why = "another run or a person took it, or it expired"
         remedy = (

@@ -5,6 +5,7 @@ Each file has the rows of one chunk and is written atomically. Before the sweep 
 is not finished, and it may be gone. Source: docs/safety.md, "Before and during a sweep".
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
-from retention_assets.state.plan import Plan, find_plan
+from retention_assets.state.plan import PLANS, Plan, find_plan
 from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
 from retention_assets.warehouse.warehouse import Warehouse
@@ -34,6 +36,7 @@ FINISHED = (  # later sweeps of the same plan skip objects with these outcomes
     Outcome.RESTORED,
 )
 _ROWS = ".parquet"  # end of the names of ledger files
+_OF_PLAN = re.compile(r"/(\d{4}-\d\d-\d\d)/([^/]+)/\d+-[^/]+/[^/]+$")  # a ledger file; other files are not ours
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
 AFTER = "after"  # in the names of files that repeat results with another detail
@@ -204,8 +207,17 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
 
 def swept_plans(warehouse: Warehouse, repository: str) -> list[Plan]:
     """Return every plan that has a ledger, sorted by day and hash. Errors: GuardRefused when a plan is not stored."""
-    plans = plans_with_ledgers(warehouse, repository)
-    return [find_plan(warehouse, repository, plan_hash, date.fromisoformat(day)) for day, plan_hash in plans]
+    return [_swept_plan(warehouse, repository, *plan) for plan in plans_with_ledgers(warehouse, repository)]
+
+
+def _swept_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Plan:
+    try:
+        return find_plan(warehouse, repository, plan_hash, date.fromisoformat(day))
+    except GuardRefused as error:
+        raise GuardRefused(
+            f"{repository} {day}: a plan with a ledger is missing from the warehouse: {plan_hash}. Nothing was "
+            f"changed. Copy {warehouse.location(repository, PLANS, day)} from a backup of the warehouse."
+        ) from error
 
 
 def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
@@ -215,12 +227,19 @@ def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
 
 def _plans_of(files: Iterable[str]) -> list[tuple[str, str]]:
     """Return (day, hash) of every plan with one of these files, sorted."""
-    return sorted({(day, plan) for *_, day, plan, _, _ in (path.split("/") for path in files)})
+    return sorted({(found[1], found[2]) for path in files if (found := _OF_PLAN.search(path))})
 
 
 def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str, tree: str = LEDGERS) -> list[int]:
     """Return the fencing tokens of the sweeps that wrote to the plan's ledger, sorted."""
-    return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, tree, day, plan_hash)})
+    names = warehouse.directories(repository, tree, day, plan_hash)
+    return sorted({fence for name in names if (fence := fence_of(name)) is not None})
+
+
+def fence_of(directory: str) -> int | None:
+    """Return the fencing token in the name of a sweep's directory below a ledger; None: no sweep made it."""
+    token = directory.partition("-")[0]
+    return int(token) if token.isascii() and token.isdecimal() else None
 
 
 def first_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:

@@ -59,20 +59,21 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     newest = (warehouse.read_document(repository, MEMORY, NEWEST_MEMORY) or {}).get("name", "")
     also = f" and {warehouse.location(repository, MEMORY, NEWEST_MEMORY)}" if newest[: len(latest)] > latest else ""
     remedy = (
-        f"If a clock was wrong at that time, remove these directories{also}. Later plans then use the memory of the "
+        f"If a clock was wrong at that time, remove what it stored{also}. Later plans then use the memory of the "
         "plan before, and the settling time of all objects begins again."
     )
     if memories and min(memories)[: len(latest)] > latest:  # without them, the reflog would be lost
         until = time_in_name(max(memories)[: len(latest)])
         remedy = (
             f"If a clock was wrong at that time, wait until {until:%Y-%m-%d %H:%M} UTC, and plan again. Do not remove "
-            "these directories: no memory of an earlier plan is left, so the heads of deleted branches would be "
+            "what it stored: no memory of an earlier plan is left, so the heads of deleted branches would be "
             "forgotten."
         )
     if ahead:
         raise GuardRefused(
-            f"{repository}: {' and '.join(ahead)} belong to a plan whose time is later than now, {now:%Y-%m-%d %H:%M} "
-            f"UTC. No plan was made. Nothing was deleted. If this machine's clock is wrong, set it. {remedy}"
+            f"{repository}: a plan whose time is later than now, {now:%Y-%m-%d %H:%M} UTC, has stored "
+            f"{' and '.join(ahead)}. No plan was made. Nothing was deleted. If this machine's clock is wrong, set it. "
+            f"{remedy}"
         )
 
 
@@ -96,7 +97,7 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 def included_by(warehouse: Warehouse, plan: Plan) -> tuple[str, ...] | None:
     """Return the names of the plans that `due_objects` reads now, if the result is what `plan` found due; else None.
 
-    It is not if another plan saw a newer state, or ran at the same time. None also if the rows are not all there.
+    None if the two differ, because another plan saw a newer state or ran at the same time, or if rows are missing.
     """
     stored, name = _stored(warehouse, plan.repository)
     if name != made_name(plan) or name not in stored or _not_included(stored, name):

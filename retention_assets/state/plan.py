@@ -255,9 +255,12 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
     if len(found) == 1:
         return next(iter(found.values()))
     problem = f"{len(found)} plans were" if found else "no plan was"
+    problem += f" found whose hash begins with {start_of_hash!r}"
+    if len(wanted) < _SHORTEST_HASH:
+        problem = f"{start_of_hash!r} has fewer than {_SHORTEST_HASH} digits, so no plan was looked for"
     raise GuardRefused(
-        f"{repository}: {problem} found whose hash begins with {start_of_hash!r}. Nothing was changed. Give at least "
-        f"{_SHORTEST_HASH} digits of the hash of one plan. `retention plan {repository}` prints the hash of its plan."
+        f"{repository}: {problem}. Nothing was changed. Give at least {_SHORTEST_HASH} digits of the hash of one plan. "
+        f"`retention status {repository} --json` has the hash of the newest plan."
     )
 
 
@@ -402,8 +405,9 @@ def _plan(document: Mapping[str, Any]) -> Plan:
             problem = f"has the unknown field {unknown[0]!r}"
         name, day = document.get("repository", "?"), document.get("day", "DAY")
         raise TableContractError(
-            f"{name}: the plan of {day} was written by another version: it {problem}. Nothing was deleted. Plan again: "
-            f"`retention plan {name} --as-of {day}`."
+            f"{name}: the plan of {day} was written by another version, or is damaged: it {problem}. Nothing was "
+            f"deleted. Plan again: `retention plan {name} --as-of {day}`. If the plan was swept, copy its document "
+            "from a backup of the warehouse instead."
         ) from error
 
 

@@ -146,8 +146,8 @@ def require_marker(access: StoreAccess, marker: str) -> None:
         raise StoreError(
             f"{access.url}: the machine {gethostname()} does not see the file {marker}, by which sweeps recognize this "
             f"quarantine{'' if is_missing else f' ({error})'}. It may not be mounted. Nothing was moved. Mount it on "
-            "this machine and on every machine that runs a worker of Spark. Or, if this directory is the quarantine "
-            f"from now on, create the file: `{create}`. Then sweep again."
+            "this machine and on every machine that runs a worker of Spark. Only if no volume belongs there, and this "
+            f"directory is the quarantine from now on, create the file: `{create}`. Then sweep again."
         ) from None
 
 
@@ -216,7 +216,13 @@ def quarantine_url(repository: Repository) -> str:
     """
     given = repository.settings.quarantine.url
     url = repository.absolute(given) if given else f"{repository.storage}{_SUFFIX}"
-    if (not given and is_bucket(repository.storage)) or overlap(url, repository.storage):
+    if not given and is_bucket(repository.storage):
+        raise ConfigurationError(
+            f"{repository.file}: repositories.{repository.name}.quarantine.url is not set, and there is no default "
+            "for a storage that is a whole bucket. Nothing was moved. Set a URL outside of the storage, such as "
+            "another bucket."
+        )
+    if overlap(url, repository.storage):
         raise ConfigurationError(
             f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not outside of "
             f"{repository.storage}. Nothing was moved. Set a URL outside of the storage, such as another bucket."

@@ -20,7 +20,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import SettingNames
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -207,8 +207,8 @@ def _make_directory(access: StoreAccess) -> None:
             access.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{access.url}: the directory cannot be created: {error}. The record was not copied. "
-                "Check `records.witness`."
+                f"{access.url}: the directory cannot be created: {error}. No record was copied, and nothing more was "
+                "deleted. Check `records.witness`."
             ) from error
 
 
@@ -295,9 +295,19 @@ def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, M
 
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
-    """Return the hash of the newest record; None when there is none."""
+    """Return the hash of the newest record; None when there is none. Errors: TableContractError if it is damaged."""
     names = record_names(warehouse, repository)
-    document = warehouse.read_document(repository, RECORDS, names[-1]) if names else None
+    if not names:
+        return None
+    parts = repository, RECORDS, names[-1]
+    try:
+        document = warehouse.read_document(*parts)
+    except TableContractError as error:
+        raise TableContractError(
+            f"{warehouse.location(*parts)}: the newest record is damaged. Nothing was changed or deleted. Copy it from "
+            "a backup of the warehouse, or from the witness. If there is no copy, move it out of this directory: "
+            "`retention verify` then reports that it is gone."
+        ) from error
     return None if document is None else fingerprint(document)
 
 

@@ -30,6 +30,7 @@ from retention_assets.sweep.preconditions import InterruptedMoves, require_mount
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 AT_ONCE = 10  # objects that one worker copies, restores or compares at the same time
+GONE_AGAIN = "then somebody removed or changed the object; its copy in quarantine stays"
 _OTHER_OBJECT = "is another object than was planned"
 MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
@@ -163,7 +164,7 @@ class Quarantine:
     ) -> ObjectResult:
         """Return the result for the ledger of an object that was not copied. `result`: the copier's result."""
         if result.failure is not None and result.failure.is_archived:
-            return replace(result, detail=f"{result.detail}. Or use `mode: delete`")
+            return replace(result, detail=f"{result.detail}. Or use `mode: delete`, which cannot be undone")
         if result.outcome is not Outcome.MISSING:
             return _as_planned(result)
         try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
@@ -199,6 +200,7 @@ class Restore:
     copies: ObjectReader = field(init=False)
     copier: ObjectCopier = field(init=False)
     deleter: ObjectDeleter = field(init=False)
+    seen: dict[str, str | None] = field(init=False)  # the ETag of each restored object, until its copy is deleted
 
     def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`. Errors: StoreError where the directory of the repository is not mounted."""
@@ -208,6 +210,7 @@ class Restore:
         opened.reader, opened.copies = ObjectReader(self.access), ObjectReader(self.location.access)
         opened.copier = ObjectCopier(self.location.access, self.access, overwrites=False)
         opened.deleter = ObjectDeleter(self.location.access, rate_limiter)
+        opened.seen = {}
         return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
@@ -236,19 +239,21 @@ class Restore:
             return NOT_REQUESTED
         address, size = row
         try:
-            there = size_at(self.reader, address)
+            there = self.reader.find(address)
             if there is None:
                 return None
-            is_back = self._is_the_copy(address) and there == size
+            is_back = self._is_the_copy(address) and there.size == size
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if is_back:
+            self.seen[address] = there.e_tag
             return ObjectResult(Outcome.RESTORED)
         return ObjectResult(Outcome.SKIPPED, "another object is at its path")
 
     def _copied_back(self, address: str, copied: VerifiedCopy | ObjectResult) -> ObjectResult:
         """Return the result for the ledger of an object to copy back. `copied`: the copier's result."""
         if isinstance(copied, VerifiedCopy):
+            self.seen[address] = copied.copy_e_tag
             return ObjectResult(Outcome.RESTORED)
         if copied.outcome is Outcome.ATTEMPTED:
             return NOT_REQUESTED
@@ -257,20 +262,33 @@ class Restore:
     def clean_up(
         self, objects: pa.Table, results: Sequence[ObjectResult], before_deadline: BeforeDeadline
     ) -> Sequence[ObjectResult]:
-        """See `CleansUp`. Deletes the copies of the restored objects.
+        """See `CleansUp`. Deletes the copies of the restored objects, if the objects are still at their paths.
 
         The ledger already has these objects as restored. So if a copy is missing and the ledger says `quarantined`, no
         restore removed the copy. An object is restored even if its copy stays.
         """
         by_address = dict(zip(objects["address"].to_pylist(), results, strict=True))
+        sizes = dict(_rows(objects, "address", "size"))
         restored = [address for address, one in by_address.items() if one.outcome == Outcome.RESTORED]
-        copies = [DeleteTarget(self.location.path(address)) for address in restored]
-        for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            checked = pool.map(lambda address: self._still_back(address, sizes[address]), restored)
+        by_address |= dict(zip(restored, checked, strict=True))
+        sure = [address for address in restored if by_address[address] == ObjectResult(Outcome.RESTORED)]
+        copies = [DeleteTarget(self.location.path(address)) for address in sure]
+        for address, deleted in zip(sure, self.deleter.delete_all(copies, before_deadline), strict=True):
             if deleted.outcome in (Outcome.ATTEMPTED, Outcome.FAILED):
-                why = deleted.detail or "the deadline had passed, or the lease was lost"
-                detail = f"its copy in quarantine stays until a purge: {why}"
-                by_address[address] = ObjectResult(Outcome.RESTORED, detail)
+                by_address[address] = _with_copy(deleted.detail or "the deadline had passed, or the lease was lost")
         return list(by_address.values())
+
+    def _still_back(self, address: str, size: int) -> ObjectResult:
+        """Return the result of an object that was restored, from what is at its path now."""
+        try:
+            there = self.reader.find(address)
+        except StoreError as error:
+            return _with_copy(str(error))
+        if there is not None and (there.size, there.e_tag) == (size, self.seen.pop(address, there.e_tag)):
+            return ObjectResult(Outcome.RESTORED)
+        return ObjectResult(Outcome.RESTORED, GONE_AGAIN)
 
     def _no_copy(self, address: str) -> str:
         return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
@@ -294,7 +312,8 @@ class Restore:
         except ObjectMissing:
             raise StoreError(
                 f"{self._no_copy(address)}. The object at its path may be another one: it was not changed. Compare it "
-                "with a backup. If it is right, no action is needed: a purge ends the entry"
+                "with a backup. If it is right, do not restore it again: a later purge takes it off the list of "
+                "quarantined objects"
             ) from None
 
 
@@ -334,6 +353,10 @@ def are_one_file(*urls: str) -> bool:
     if not all(url.startswith("file://") for url in urls):
         return False
     return len({os.path.realpath(url.removeprefix("file://")) for url in urls}) == 1
+
+
+def _with_copy(why: str) -> ObjectResult:
+    return ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays until a purge: {why}")
 
 
 def steps(objects: pa.Table) -> Iterator[tuple[int, int]]:

@@ -229,11 +229,17 @@ def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
 
     The columns are folder, address, and `url` of the other quarantine. `rows`: see `with_folders`.
     """
+    elsewhere = open_moves(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
+    return elsewhere.select(
+        "folder", "address", F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
+    )
+
+
+def open_moves(rows: DataFrame) -> DataFrame:
+    """Return the rows of attempts to move objects of which no sweep recorded a result. `rows`: see `with_folders`."""
     key = ["folder", "address"]
-    elsewhere = moves_of(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
     finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
-    without_folder = F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
-    return elsewhere.select(*key, without_folder).join(finished, on=key, how="left_anti")
+    return moves_of(rows).join(finished, on=key, how="left_anti")
 
 
 def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:
@@ -287,6 +293,7 @@ class Undo:
             found,
             not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
+            open_moves(rows).select("folder").distinct(),
             elsewhere,
             times,
         )
@@ -300,8 +307,8 @@ class Undo:
         if row[0]:
             self.log(
                 f"{self.repository.name}: {counted(row[0], 'object is', 'objects are')} missing from the repository. "
-                f"An interrupted sweep may have moved them to {row[1]}. To see them, set quarantine.url to this URL, "
-                "and run again."
+                f"An interrupted sweep may have moved what is missing to {row[1]}. To see it, set quarantine.url to "
+                "this URL, and run again. Then set the old URL again: approvals are for one URL."
             )
 
     def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
@@ -366,20 +373,26 @@ class Undo:
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(
-                f"{self.repository.name}: an interrupted sweep of the plan of {plan.day} may still be processing "
-                f"{counted(row[0], 'object')}. They were not restored. Those that it "
+                f"{self.repository.name}: an interrupted run on the plan of {plan.day} may still be processing "
+                f"{counted(row[0], 'object')}. Nothing of this was restored. What a sweep "
                 f"moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
         return rows.where("is_idle"), row[0]
 
     def unpurged(self, locations: Mapping[tuple[str, str], QuarantineLocation]) -> set[tuple[str, str]]:
-        """Return those of these plans (day, hash) of which the ledger has an object in this quarantine."""
+        """Return those of these plans (day, hash) of which the ledger has an object in this quarantine.
+
+        An object that an interrupted sweep may have moved there counts, too.
+        """
         rows = read_ledgers(self.spark, self.warehouse, self.repository.name, list(locations))
         here = pa.table({"here": [one.describe("") for one in locations.values()]})
         quarantined = finished_of(rows, "day", "plan_hash").where(F.col("outcome") == Outcome.QUARANTINED)
         is_here = F.startswith("detail", "here")
-        plans = quarantined.join(F.broadcast(from_arrow(self.spark, here)), on=is_here, how="left_semi")
-        return {(row["day"], row["plan_hash"]) for row in plans.select("day", "plan_hash").distinct().collect()}
+        moved = quarantined.join(F.broadcast(from_arrow(self.spark, here)), on=is_here, how="left_semi")
+        targets = [one.url for one in locations.values()]
+        unfinished = open_moves(with_folders(rows)).where(F.col("detail").isin(targets))
+        plans = moved.select("day", "plan_hash").unionByName(unfinished.select("day", "plan_hash"))
+        return {(row["day"], row["plan_hash"]) for row in plans.distinct().collect()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +420,7 @@ class Copies:
     listing: QuarantineListing
     not_in_ledgers: DataFrame  # copies that no ledger names: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
+    unfinished: DataFrame  # folders with `open_moves`
     elsewhere: DataFrame  # see `moved_elsewhere`
     times: Times
 
@@ -442,10 +456,15 @@ class Copies:
         return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
 
     def with_only_manifests(self) -> list[Plan]:
-        """Return the plans that have manifests but no copies in quarantine."""
+        """Return the plans that have manifests but no copies in quarantine, and that no sweep has to go on with.
+
+        By the manifests, a later sweep of a plan knows that it sees the folder to which an interrupted sweep moved
+        objects.
+        """
         gone = (
             self.listing.manifests.join(self.listing.copies, on="folder", how="left_anti")
             .join(self.rows, on="folder", how="left_anti")
+            .join(self.unfinished, on="folder", how="left_anti")
             .join(self.touched.where(F.col("touched_at") <= F.lit(self.times.idle_since)), on="folder", how="left_semi")
         )
         return [self.plans[folder][0] for (folder,) in gone.select("folder").sort("folder").collect()]

@@ -254,7 +254,8 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             require_current_plan(run)
             batch = engine.check(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
-            run.log(f"{run.name}: {run.mode} {counted(objects, 'object')}, checked at {batch.checked_at:%H:%M:%S} UTC")
+            at = "" if run.kind == "restore" else f", liveness checked at {batch.checked_at:%H:%M:%S} UTC"
+            run.log(f"{run.name}: {run.mode} {counted(objects, 'object')}{at}")
             task = _task_of(run, lease, batch.checked_at, next(batch_numbers), reached)
             with progress.watched(task.ledger):
                 result = engine.run(batch, task)
@@ -279,8 +280,8 @@ def require_current_plan(run: SweepRun) -> None:
     if run.kind == "sweep" and load_plan(run.warehouse, run.plan.repository, run.plan.day) != run.plan:
         raise GuardRefused(
             f"{run.name}: another process made a new plan of the day. Nothing more was deleted. The ledger has "
-            f"what was done. Approve the new plan: `retention approve {run.plan.repository} HASH --as-of "
-            f"{run.plan.day}`."
+            f"what was done. See the new plan and its hash: `retention status {run.plan.repository}`. Approve it if "
+            "needed, then sweep."
         )
 
 
@@ -347,8 +348,8 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
             f"{counted(tried.objects, 'object')} and {tried.bytes:,} bytes, and the plan has "
             f"{counted(plan.candidates.objects, 'object')} and {plan.candidates.bytes:,} bytes"
             + (f"; unknown outcomes: {', '.join(strange)}" if strange else "")
-            + f". Nothing more was deleted. See what was done: `retention report {plan.repository} "
-            f"--as-of {plan.day}`."
+            + f". Nothing more was deleted. Somebody changed the ledger, or this is a bug of retention_assets: run "
+            f"`retention verify {plan.repository}`, keep the warehouse, and report it."
         )
 
 
@@ -375,9 +376,10 @@ def _task_of(run: SweepRun, lease: Lease, checked_at: datetime, batch_number: in
 def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     window = format_duration(run.limits.sweep.window)
     return GuardRefused(
-        f"{run.name}: the liveness check, or the copying after it, took longer than sweep.window, {window}. "
-        f"Nothing more was deleted: {counted(left, 'object is', 'objects are')} left. Set a longer sweep.window "
-        "(at most 1h) in the configuration, then run the same command again: the sweep continues."
+        f"{run.name}: no object was finished within sweep.window, {window}, in two attempts: the liveness check or the "
+        "copying took longer, or the store throttled the requests (then the log says so). Nothing more was deleted: "
+        f"{counted(left, 'object is', 'objects are')} left. Set a longer sweep.window (at most 1h) in the "
+        f"configuration, then run the same command again: the {run.kind} continues."
     )
 
 

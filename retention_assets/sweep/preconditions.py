@@ -24,7 +24,7 @@ from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.state.quarantine import QuarantineLocation
 
-GONE = "was gone before"
+GONE = "was already gone"
 CHANGED = "changed since it was planned"
 _MAY_BE_AT = (
     "may have been moved to {url} by an interrupted sweep: {problem}. Make this location available again: mount it, "
@@ -107,8 +107,9 @@ def require_mounted(url: str, undone: str) -> None:
     if problem:
         raise StoreError(
             f"{url}: the directory {problem} on the machine {gethostname()}, and a repository always has files. "
-            f"Nothing was {undone}. Mount the directory on every machine that runs a worker of Spark. If it is mounted "
-            "and has lost all its files, write a file into it. Then run the same command again."
+            f"Nothing was {undone}. Mount the directory on every machine that runs a worker of Spark. If it is "
+            "mounted and has lost all its files, write a file into it: a sweep then records all objects as missing. "
+            "Then run the same command again."
         )
 
 

@@ -54,6 +54,21 @@ class Selection:
     path: str | None = None
     address: str | None = None
 
+    def __str__(self) -> str:
+        named = {"the plan": self.plan_hash, "the path": self.path, "the address": self.address}
+        return " and ".join(f"{what} {text!r}" for what, text in named.items() if text is not None) or "every object"
+
+    def require_utf_8(self, repository: str) -> None:
+        """Raise ConfigurationError for a text that no table can have."""
+        try:
+            str(self.path).encode()
+            str(self.address).encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                f"{repository}: {self} is not UTF-8. Nothing was restored. Name the object by its address: `retention "
+                f"quarantined {repository}`."
+            ) from error
+
 
 @dataclass(frozen=True, slots=True)
 class DueForPurge:
@@ -82,13 +97,19 @@ class DueForPurge:
         if self.versions and self.keeps_versions is False:
             return ["the store keeps no versions of deleted objects. No version is due."]
         none, what = (
-            ("no deleted object of which the bucket may keep versions", "deleted, but the bucket may keep versions")
+            (
+                "no deleted object of which the bucket may keep versions",
+                "deleted, but the bucket may still keep versions",
+            )
             if self.versions
-            else ("no object whose time in quarantine is over", "due: their time in quarantine is over")
+            else (
+                "no due copy in quarantine",
+                "due: the time in quarantine is over, or an earlier purge left copies",
+            )
         )
         sentences = [f"{human_amount(self.amount)}, {what}." if self.amount.objects else f"there is {none}."]
         if self.surplus.objects:
-            sentences.append(f"{human_amount(self.surplus)}, surplus: their originals are still in the repository.")
+            sentences.append(f"{human_amount(self.surplus)}, surplus: the originals are still in the repository.")
         if self.manifests:
             sentences.append(f"{counted(len(self.manifests), 'plan has', 'plans have')} manifests and no copies.")
         return sentences
@@ -125,15 +146,19 @@ class UndoResult:
             return
         reasons = []
         if self.failed:
-            reasons.append(f"See why: `retention report {repository} --as-of DAY`, with the day of the plan.")
+            reasons.append(
+                f"{self.failed:,} failed, or another run changed them: the log names the first, and `retention report "
+                f"{repository} --as-of DAY` has the error, with the day of the plan."
+            )
         if self.skipped:
             reasons.append(
-                f"Other objects are at the paths of {self.skipped:,}; the log has the first. If the copies are right, "
-                "move the objects at these paths away."
+                f"At the paths of {self.skipped:,} of them, there are other objects; the log names the first. If the "
+                "copies are right, move the objects at these paths away."
             )
         if self.busy:
             reasons.append(
-                f"An interrupted sweep may still be processing {self.busy:,}; the log says until when. Wait until then."
+                f"An interrupted run may still be processing {self.busy:,} of them; the log has the time until which "
+                "you must wait."
             )
         raise StoreError(
             f"{repository}: {counted(remaining, 'object')} could not be {done}; the others were {done} or left as they "
@@ -146,7 +171,8 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
 
     Objects that another run changes after they were selected count as failed, unless that run restores them too.
 
-    Errors: StoreError where the directory of the repository is not mounted; GuardRefused in these cases:
+    Errors: StoreError where the directory of the repository is not mounted; ConfigurationError when a path or address
+    is not UTF-8; GuardRefused in these cases:
 
     - No object is selected.
     - Another run holds the lease of the repository, or other machines would not see the lease.
@@ -154,6 +180,7 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
     - This machine's clock is wrong. If the clock is ahead, the restore could take the lease of a running sweep, whose
       workers could delete the restored objects.
     """
+    selection.require_utf_8(undo.repository.name)
     access = undo.access()
     require_clock(undo.repository, access, undo.clock, "was restored")
     require_same_location(undo.warehouse, undo.repository)
@@ -163,9 +190,10 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
         selected, busy = _selected(undo, selection)
         if not selected:
             raise GuardRefused(
-                f"{undo.repository.name}: no such object is in quarantine, or an interrupted sweep may still be "
-                "processing it. Nothing was changed. See what is there: "
-                f"`retention quarantined {undo.repository.name}`."
+                f"{undo.repository.name}: no object in quarantine matches {selection}, or an interrupted run may still "
+                "be processing it. Nothing was changed. See what is there: "
+                f"`retention quarantined {undo.repository.name}`. Whether an object is back: `retention explain "
+                f"{undo.repository.name} ADDRESS`."
             )
         result = _execute_each(
             undo, "restore", selected, lambda plan: Restore(access, quarantine_of_plan(undo.repository, plan))
@@ -373,7 +401,7 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
                 f"{location.url} has neither copies nor manifests. Check that the copies were moved to this "
                 "quarantine, and that it is mounted. Then run again."
                 if moved_here
-                else f"No copy is below {location.describe('')}. The first was moved to {first}. To purge these "
+                else f"They are not below {location.describe('')}. The first was moved to {first}. To purge these "
                 "copies, set quarantine.url to the URL to which they were moved, and run again."
             )
         )

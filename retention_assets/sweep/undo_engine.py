@@ -23,6 +23,7 @@ from retention_assets.state.ledger import (
     recorded_sweeps,
     rows_of_sweeps,
 )
+from retention_assets.sweep.actions import GONE_AGAIN
 from retention_assets.sweep.copies import PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.purges import OTHER_BYTES, Purge
@@ -106,8 +107,8 @@ class UndoEngine(LedgerEngine):
             self._logged[_OF_OTHERS] = number
             self._undo.log(
                 f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
-                f"of {self._plan.day} meanwhile, {first} first. They are not purged now. A later purge deletes those "
-                "that are due then."
+                f"of {self._plan.day} meanwhile, {first} first. What it worked on is not purged now. A later purge "
+                "deletes what is due then."
             )
         return changed
 
@@ -117,7 +118,7 @@ class UndoEngine(LedgerEngine):
         if number > self.overtaken:
             self._undo.log(
                 f"{self._undo.repository.name}: another run changed {number:,} of the selected objects of the plan of "
-                f"{self._plan.day} meanwhile, {first} first. They are not restored."
+                f"{self._plan.day} meanwhile, {first} first. Nothing of this is restored."
             )
         self.overtaken = number
 
@@ -149,7 +150,7 @@ class UndoEngine(LedgerEngine):
             number, first = _count_and_first_address(of_live)
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'object is', 'objects are')} live again, {first} "
-                "first. Their versions were not deleted."
+                "first. No versions of live objects were deleted."
             )
             return _with_skipped(objects, of_live, _IS_LIVE)
         self._live_again = of_live.select("address")
@@ -174,7 +175,7 @@ class UndoEngine(LedgerEngine):
         if number:
             self._undo.log(
                 f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and the quarantine has no whole "
-                f"copy under the plan of {self._plan.day}, {first} first. Nothing was purged of them. Unless another "
+                f"copy under the plan of {self._plan.day}, {first} first. Nothing of this was purged. Unless another "
                 "plan has a copy, look for them in a backup or, if the bucket keeps versions, among the versions of "
                 "the object and of the copy."
             )
@@ -211,14 +212,27 @@ class UndoEngine(LedgerEngine):
         of_plan = self._ended(LEDGERS)
         of_surplus = self._ended(SURPLUS_LEDGERS) if self._surplus.objects else {}
         failed = sum(found[Outcome.FAILED][0] for found in (of_plan, of_surplus) if Outcome.FAILED in found)
+        failed += self._count_gone_again() if not self._live else 0
         if self._live or Outcome.SKIPPED not in of_plan:
             return failed, 0
         number, first = of_plan[Outcome.SKIPPED]
         self._undo.log(
-            f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day} not restored, "
-            f"because other objects are at their paths, {first} first."
+            f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
+            "first: not restored, because other objects are at the paths."
         )
         return failed, number
+
+    def _count_gone_again(self) -> int:
+        """Return how many objects were gone or changed again after they were restored. A log line names the first."""
+        of_run = self._rows(LEDGERS).where((F.col("fence") == self._fence) & (F.col("detail") == GONE_AGAIN))
+        number, first = _count_and_first_address(of_run.select("address").distinct())
+        if number:
+            self._undo.log(
+                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
+                "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
+                "stay."
+            )
+        return number
 
     def _ended(self, tree: str) -> dict[str, tuple[int, str]]:
         """Return, by the outcome of objects in this run, their number and the first address.

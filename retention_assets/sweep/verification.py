@@ -32,6 +32,8 @@ from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecor
 from retention_assets.sweep.copies import list_quarantine, with_folders
 from retention_assets.warehouse.warehouse import Warehouse
 
+_OF_LEDGER = {"day", "plan_hash", "fence", "ended", "ledger_digest"}  # keys of a record about its ledger
+
 
 @dataclass(frozen=True, slots=True)
 class VerificationInputs:
@@ -185,14 +187,19 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
     attempted = known.pop(Outcome.ATTEMPTED, 0)
     count = planned.count()
-    passed = not not_planned and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
     counts = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
     left = f"{count - sum(known.values()):,} unattempted ({attempted:,} with an unknown result)"
     detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
-    if not passed:
-        unplanned = counted(not_planned, "row")
-        detail += f": these numbers do not agree, or the ledger has {unplanned} of objects that are not in the plan"
-    return CheckResult(check, passed, detail)
+    problems = []
+    if count != plan.candidates.objects:
+        problems.append(f"the stored objects of the plan are {count:,}")
+    if not_planned:
+        problems.append(f"the ledger has {counted(not_planned, 'row')} of objects that are not in the plan")
+    if unknown := sorted(set(known) - set(OUTCOMES)):
+        problems.append(f"the ledger has unknown outcomes: {', '.join(unknown)}")
+    if problems:
+        detail += f": {'; '.join(problems)}"
+    return CheckResult(check, not problems, detail)
 
 
 def _records_follow(inputs: VerificationInputs) -> CheckResult:
@@ -205,6 +212,8 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
             return CheckResult("records_follow", False, f"{record} does not have the hash of the record before it")
+        if missing := sorted(_OF_LEDGER - document.keys()):
+            return CheckResult("records_follow", False, f"{record} has no {missing[0]}")
         if document["ledger_digest"] is None:  # there was no ledger, or workers might still have written rows
             continue
         plan = document["day"], document["plan_hash"]
@@ -226,8 +235,8 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"
-        plans = counted(len(unrecorded), f"plan, {first}", f"plans, {first} first")
-        detail += f"; without a record of the last sweep: {plans}"
+        have = counted(len(unrecorded), f"plan, {first}, has", f"plans, {first} first, have")
+        detail += f"; {have} no record of the last sweep"
     return CheckResult("records_follow", True, detail)
 
 
@@ -260,11 +269,11 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if SIGNATURE not in document:
             since = seal.signed_since.isoformat() if seal.signed_since else ""
-            if is_before_key and document["ended"] < since:
+            if is_before_key and document.get("ended", since) < since:
                 continue
             return CheckResult(check, False, f"{record} is not signed{f', and ended after {since}' if since else ''}")
         is_before_key = False  # from here on, each signature covers the hash of the record before
-        if document["repository"] != inputs.name or not seal.verifies(document):
+        if document.get("repository") != inputs.name or not seal.verifies(document):
             return CheckResult(check, False, f"{record} is not signed for {inputs.name} by a key of the configuration")
     if inputs.records and not signed and seal.signed_since and seal.signed_since < inputs.today:
         detail = (
@@ -274,7 +283,7 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
         return CheckResult(check, False, detail)
     detail = f"{counted(signed, 'record is', 'records are')} signed"
     if unsigned := len(inputs.records) - signed:
-        detail += f", and {unsigned:,} ended before {seal.signed_since}"
+        detail += f"; {unsigned:,} unsigned ended before {seal.signed_since}, which is allowed"
     return CheckResult(check, True, detail)
 
 
@@ -299,7 +308,7 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
         return CheckResult(check, False, detail)
     if missing := sorted(records - copies):
         have = counted(len(missing), "record has", "records have")
-        detail = f"{have} no copy in {url}, {missing[0]} first; the next sweep copies newer records"
+        detail = f"{have} no copy in {url}, {missing[0]} first"
         return CheckResult(check, False, detail)
     return CheckResult(check, True, f"{url} has a copy of each record ({len(records):,})")
 
@@ -307,8 +316,9 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
 def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
     """Return whether no audit record covers the newest ledger rows of the plan: a change to them is not detected."""
     fences = sweeps_of(inputs.warehouse, inputs.name, *plan.key)
-    documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
-    covered = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == plan.key]
+    documents = (one.document for one in inputs.records if one.document.keys() >= _OF_LEDGER)
+    digests = (one for one in documents if one["ledger_digest"])
+    covered = [one["fence"] for one in digests if (one["day"], one["plan_hash"]) == plan.key]
     return max(fences, default=0) > max(covered, default=0)
 
 

@@ -156,8 +156,8 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
             if batch.has_manifest and counted[one] != count:
                 raise TableContractError(
                     f"{warehouse.location(repository, kind, batch.name)}: {counted[one]:,} rows of {one} can be read, "
-                    f"and {count:,} were written. Nothing was deleted. Remove this directory, then run the same "
-                    "command again."
+                    f"and {count:,} were written. Nothing was deleted. Remove this directory, which is only a "
+                    "cache, then run the same command again."
                 )
         warehouse.write_file(file, repository, kind, target, PART)
     warehouse.mark_complete(repository, kind, target)

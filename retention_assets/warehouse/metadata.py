@@ -135,6 +135,12 @@ def _read_checks(text: str) -> tuple[CheckResult, ...]:
     return tuple(CheckResult(**{name: one[name] for name in names & one.keys()}) for one in json.loads(text))
 
 
+def _written_checks(results: tuple[CheckResult, ...]) -> str:
+    """Return the results as JSON. A remedy that is the guard's own is left out, as earlier versions did."""
+    documents = [asdict(one) for one in results]
+    return json.dumps([{name: one[name] for name in one if name != "remedy" or one[name]} for one in documents])
+
+
 _FLAG = _Codec(lambda value: str(value).lower(), lambda text: text == "true")
 _NUMBER = _Codec(read=int)
 _TIME = _Codec(datetime.isoformat, datetime.fromisoformat)
@@ -142,7 +148,7 @@ _TEXT = _Codec()
 _NAMES = _Codec(json.dumps, lambda text: tuple(json.loads(text)))
 _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "by_kind": _Codec(json.dumps, lambda text: {name: int(number) for name, number in json.loads(text).items()}),
-    "check_results": _Codec(lambda results: json.dumps([asdict(one) for one in results]), _read_checks),
+    "check_results": _Codec(_written_checks, _read_checks),
     "known": _FLAG,
     "tags_deletable": _FLAG,
     "legacy_kinds": _Codec(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),

@@ -249,8 +249,10 @@ class TableCache:
         if rows.num_rows != expected:
             directory = self._location(kind.name, "").rstrip("/")
             raise TableContractError(
-                f"{directory}: {expected:,} rows were written, and {rows.num_rows:,} can be read. Nothing was deleted. "
-                "Remove this directory, which is only a cache, and run the same command again."
+                f"{directory}: {expected:,} rows were written, and {rows.num_rows:,} can be read. Nothing was "
+                "deleted. Remove this directory, which is only a cache, and run the same command again. If a person "
+                "acknowledged files as lost, copy the directory from a backup instead: only the cache has their "
+                "content."
             )
         return rows
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 
 LAYOUT = 1  # version of the directory layout; a warehouse without the document `warehouse.json` has version 1
 _LAYOUT = "warehouse.json"
+_DOCUMENT = re.compile(r".*\.json")
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 REPLACED = "_replaced.json"  # the metadata of the rows that a run began to replace, see `keep_metadata`
@@ -215,7 +216,7 @@ class Warehouse:
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing, or was not written completely. Nothing was deleted. "
-                f"Make it: `{_maker(repository, table, day)}`."
+                f"Make it: {_maker(repository, table, day)}."
             )
         return self.partition(repository, table, day)
 
@@ -242,7 +243,7 @@ class Warehouse:
         if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
-                f"Make it again: `{_maker(repository, table, day)}`."
+                f"Make it again: {_maker(repository, table, day)}."
             )
         files = self.require_rows(repository, table, day, metadata.rows)
         if needed is None:
@@ -273,7 +274,7 @@ class Warehouse:
         if not self.has_files(written, repository, table, day.isoformat(), listed=listed):
             raise TableContractError(
                 f"{repository}: {table} of {day} has files of another run, which is not finished or was interrupted. "
-                f"Nothing was deleted. Make the table again: `{_maker(repository, table, day)}`."
+                f"Nothing was deleted. Make the table again: {_maker(repository, table, day)}."
             )
 
     def has_files(self, written: str | None, *parts: str, listed: Sequence[tuple[str, int]] | None = None) -> bool:
@@ -299,7 +300,7 @@ class Warehouse:
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
-        return self._frame(spark, self._footers(*parts), *parts)
+        return self._frame(spark, self._footers("Plan again.", *parts), *parts)
 
     def write_frame(self, rows: "DataFrame", *parts: str, mode: str = "overwrite") -> str | None:
         """Write the rows of a frame to a directory with Spark, and return the digest of the files: see `files_digest`.
@@ -381,12 +382,12 @@ class Warehouse:
         if missing:
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing the columns {', '.join(missing)}: another version made it. "
-                f"Nothing was deleted. Make it again: `{_maker(repository, table, day)}`."
+                f"Nothing was deleted. Make it again: {_maker(repository, table, day)}."
             )
 
     def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
         """Require that a partition has as many rows as were written. See `require_row_count`."""
-        remedy = f"Make the table again: `{_maker(repository, table, day)}`."
+        remedy = f"Make the table again: {_maker(repository, table, day)}."
         return self.require_row_count(written, repository, table, day.isoformat(), remedy=remedy)
 
     def require_row_count(self, written: int, *parts: str, remedy: str) -> list[pq.FileMetaData]:
@@ -394,10 +395,9 @@ class Warehouse:
 
         If executors write to their own local disks, the directory looks complete but some files are not visible here.
         Only the footers are read.
-        Errors: TableContractError, also for a file that is incomplete or not a Parquet file. The message about a wrong
-        number of rows ends with `remedy`.
+        Errors: TableContractError, also for a file that is incomplete or not a Parquet file. The message has `remedy`.
         """
-        files = self._footers(*parts)
+        files = self._footers(remedy, *parts)
         if (found := sum(file.num_rows for file in files)) != written:
             raise TableContractError(
                 f"{self.location(*parts)}: has {found:,} rows, and {written:,} were written. Nothing was deleted. "
@@ -406,12 +406,12 @@ class Warehouse:
             )
         return files
 
-    def _footers(self, *parts: str) -> list[pq.FileMetaData]:
+    def _footers(self, remedy: str, *parts: str) -> list[pq.FileMetaData]:
         files = self._table_files(*parts)
         if len(files) == 1:
-            return [self._footer_of(*files[0])]
+            return [self._footer_of(*files[0], remedy)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda file: self._footer_of(*file), files))
+            return list(pool.map(lambda file: self._footer_of(file[0], file[1], remedy), files))
 
     def _table_files(self, *parts: str) -> list[tuple[str, int]]:
         """Return path and size of the Parquet files in a directory."""
@@ -432,7 +432,8 @@ class Warehouse:
         except pa.ArrowException as error:
             raise TableContractError(
                 f"{self.location(*parts)}: a file is damaged, or has other columns: {str(error).rstrip('.')}. Nothing "
-                "was deleted. Copy it from a backup of the warehouse, or plan again if it belongs to a plan."
+                "was deleted. Copy it from a backup of the warehouse. If it belongs to a plan, you can also plan "
+                "again. If it belongs to a cache, you can also remove its directory."
             ) from error
 
     def _level(self, *parts: str) -> Mapping[str, Any]:
@@ -440,7 +441,7 @@ class Warehouse:
         level: Mapping[str, Any] = self._call(lambda: self._store.list_with_delimiter(path), path, _LIST)
         return level
 
-    def _footer_of(self, path: str, size: int) -> pq.FileMetaData:
+    def _footer_of(self, path: str, size: int, remedy: str) -> pq.FileMetaData:
         def end(length: int) -> bytes:
             start = max(0, size - length)
             return self._call(lambda: bytes(self._store.get_range(path, start=start, end=size)), path, _READ)
@@ -452,7 +453,7 @@ class Warehouse:
         except pa.ArrowException as error:
             raise TableContractError(
                 f"{self.location(path)}: is truncated, or not a Parquet file: {str(error).rstrip('.')}. Nothing was "
-                "deleted. Plan again."
+                f"deleted. {remedy}"
             ) from error
 
     def directories(self, *parts: str) -> list[str]:
@@ -482,7 +483,7 @@ class Warehouse:
         if metadata is None:
             raise TableContractError(
                 f"{repository}: {table} of {day} has no metadata: its run was interrupted. Nothing was deleted. "
-                f"Make it again: `{_maker(repository, table, day)}`."
+                f"Make it again: {_maker(repository, table, day)}."
             )
         return metadata
 
@@ -499,7 +500,7 @@ class Warehouse:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableContractError(
                 f"{repository}: the metadata of {table} of {day} is damaged: {error!r}. Nothing was deleted. "
-                f"Make it again: `{_maker(repository, table, day)}`."
+                f"Make it again: {_maker(repository, table, day)}."
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
@@ -645,7 +646,8 @@ class Warehouse:
         if not isinstance(document, dict):
             raise TableContractError(
                 f"{self.location(*parts)}: is not a JSON object. Nothing was deleted. Copy it from a backup of the "
-                "warehouse."
+                "warehouse. If that copy of a plan or approval may be older than the last plan, approval or "
+                "withdrawal, plan, approve or withdraw again."
             )
         return document
 
@@ -653,8 +655,8 @@ class Warehouse:
         """Return the names of the JSON documents in a directory, sorted."""
         return [name for name in self.files(*parts) if name.endswith(".json")]
 
-    def has_document_after(self, *parts: str) -> bool:
-        """Return whether the directory of this document has a document with a greater name.
+    def has_document_after(self, *parts: str, named: re.Pattern[str] = _DOCUMENT) -> bool:
+        """Return whether the directory of this document has a document with a greater name, of those that are `named`.
 
         If the store can begin a listing after a name, smaller names are not listed.
         """
@@ -662,7 +664,8 @@ class Warehouse:
 
         def found() -> bool:
             listed = (entry["path"] for page in self._store.list(directory, offset=path) for entry in page)
-            return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore the offset
+            later = (one.removeprefix(directory) for one in listed if one > path)  # a store may ignore the offset
+            return any(map(named.fullmatch, later))
 
         return self._call(found, directory, _LIST)
 
@@ -794,6 +797,7 @@ def _of_arrow(content: bytes) -> pa.BufferReader:
 
 
 def _maker(repository: str, table: str, day: date | str) -> str:
-    """Return the command that makes a partition."""
+    """Return the command that makes a partition, in backticks, with what else the command does."""
     command = {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")
-    return f"retention {command} {repository} --as-of {day}"
+    also = " (this deletes or moves the objects of the plan that are left)" if table == DELETION_REPORT.name else ""
+    return f"`retention {command} {repository} --as-of {day}`{also}"

@@ -68,9 +68,7 @@ def test_a_purge_shows_the_due_amounts_of_each_plan_and_the_digest_that_approves
 
     purge(undo(spark, world), digest, kept(spark))
     assert world.copies() == {}
-    assert ended(world, "purge", by="anna")["what"] == (
-        f"{REPOSITORY}: there is no object whose time in quarantine is over."
-    )
+    assert ended(world, "purge", by="anna")["what"] == (f"{REPOSITORY}: there is no due copy in quarantine.")
 
 
 def test_a_purge_of_versions_says_what_is_known_of_the_store(

@@ -438,7 +438,7 @@ def test_a_missing_policy_file_is_named_and_ends_the_run_without_a_plan(lake: La
     (lake.root / "policy.json").unlink()
     run = lake.make("policy_table")
     assert not run.success
-    assert "policy.json: cannot be read (FileNotFoundError). Nothing was deleted" in run.errors
+    assert "policy.json: cannot be read (No such file or directory). Nothing was deleted" in run.errors
     assert lake.plan_document() is None
 
 

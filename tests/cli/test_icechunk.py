@@ -197,8 +197,9 @@ def test_if_the_record_of_a_change_is_not_written_the_message_says_that_the_chan
     answer = command("branch", "create", "side", command.repository.ids["a"])
     assert answer.status == StoreError.exit_code
     message = " ".join(answer.err.split())
-    assert "no space is left. It was not written. Free space there. But the change was made: branch create" in message
-    assert "Do not make it again." in message
+    assert "the change was made: branch create" in message
+    assert "Do not run the command again" in message
+    assert "The cause: " in message and message.endswith("no space is left. It was not written. Free space there.")
     assert "branch side" in histories(command.repository.open())
     assert len(command.records()) == (lost == "lease")
 

@@ -268,7 +268,9 @@ def test_a_directory_without_write_permission_is_reported(empty_folder: Path, mo
     monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system answers, but not for root
     answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--json")
     assert answer.status == 3, answer.err
-    assert "no plan can be made without: create files (warehouse). Nothing was deleted." in answer.err
+    assert (
+        "no plan can be made, because these checks failed: create files (warehouse). Nothing was deleted." in answer.err
+    )
     assert not (empty_folder / "warehouse").exists()
     details = {one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"}
     assert details == {
@@ -389,3 +391,10 @@ def test_a_storage_of_init_is_a_path_from_the_working_directory_and_no_other_spe
     assert answer.status == 2
     assert "'file:/lake' is not a URL: write file:///lake, or the path /lake" in answer.err
     assert not (empty_folder / "new").exists()
+
+
+def test_options_that_are_only_for_lakefs_are_refused_for_icechunk(empty_folder: Path) -> None:
+    answer = run("init", "f", "--kind", "icechunk", "--storage", "field", "--dump", "y.json", "--namespace", "s3://q")
+    assert answer.status == 2
+    assert "--dump, --namespace: only for lakeFS. An Icechunk repository needs" in " ".join(answer.err.split())
+    assert list(empty_folder.iterdir()) == []

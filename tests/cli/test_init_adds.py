@@ -1,6 +1,7 @@
 """`init` adds a repository to a configuration that exists, and changes no other text of the file."""
 
 import json
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,19 @@ def test_init_adds_a_second_repository_to_the_file_that_it_wrote(empty_folder: P
     assert "Until meadow has a plan, sweeps and purges of the other repositories are refused." in answer.out
     assert answer.out.endswith("Next: retention lint\n")
     assert run("lint", "--json").document().keys() == {"field", "meadow"}
+
+
+def test_lint_goes_on_after_a_repository_that_cannot_be_read(file: Path) -> None:
+    assert init().status == 0
+    shutil.rmtree(file.parent / "lake" / "field")
+    answer = run("lint", "--json")
+    assert answer.status == 3
+    findings = answer.document()
+    assert findings.keys() == {"field", "meadow"}
+    assert [one["rule_id"] for one in findings["field"]] == ["(not checked)"]
+    assert "lake/field" in findings["field"][0]["message"]
+    assert not [one for one in findings["meadow"] if one["severity"] == "error"]
+    assert run("lint", "field").status == 3
 
 
 def test_init_adds_to_the_file_that_the_environment_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Pa
 
 def test_a_completely_missing_directory_is_acknowledged_only_with_whole_slices(project: Project) -> None:
     message = refused(1, project, "acknowledge", "data/a/1", "data/a/2", "data/b/1")
-    assert "orchard: 1 directory is missing completely, data/a/ first with 2 of the addresses" in message
+    assert "orchard: 1 directory is missing completely, for example data/a/ with 2 of the addresses" in message
     assert "Nothing was acknowledged. Check that `storage`" in message
     assert "--whole-slices" in message
     assert not acknowledgements(project).exists()

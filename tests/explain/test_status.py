@@ -134,6 +134,12 @@ def test_a_repository_without_a_plan_needs_one(world: World) -> None:
     assert status.needs == (f"There is no plan. Plan with: {{program}} plan {NAME}",)
 
 
+def test_a_repository_whose_only_plan_was_withdrawn_or_refused_needs_another_one(world: World) -> None:
+    world.warehouse.write_text("", NAME, "plans", "2026-11-01", "withdrawn")
+    (needed,) = world.status().needs
+    assert needed.startswith("There is no valid plan: the plan of 2026-11-01 was withdrawn or refused. Plan with: ")
+
+
 def test_the_status_of_an_unapproved_plan_asks_for_an_approval_with_its_full_hash(world: World) -> None:
     world.keep(a_plan())
     status = world.status()
@@ -330,8 +336,11 @@ def test_waiting_objects_are_shown_with_their_amount_and_time(world: World) -> N
     world.keep(replace(a_plan(objects=0, size=0, waiting=3), first_wait_ends=ends, last_wait_ends=ends))
     answer = run("--config", world.file, "status")
     assert answer.status == 0, answer.err
-    waits = "orchard: Waiting until 2026-11-02 12:00 UTC (`settle`): 3 objects, 3 B. A sweep may delete them under a"
-    assert f"{waits} plan whose staged list (lakeFS) and references are newer than that time." in answer.out
+    waits = "orchard: Waiting until 2026-11-02 12:00 UTC (`settle`): 3 objects, 3 B. A sweep may delete waiting"
+    assert (
+        f"{waits} objects under a plan whose staged list (lakeFS) and references are newer than that time."
+        in answer.out
+    )
     document = run("--config", world.file, "status", "--json").document()
     assert document[0]["plan"]["last_wait_ends"] == ends.isoformat()
 

@@ -1555,8 +1555,8 @@ KEEPING_BOOKS = (
         name="any signature of a record is accepted",
         breaks="a person with write access to the warehouse and without the key cannot rewrite signed records",
         file="retention_assets/sweep/verification.py",
-        old='        if document["repository"] != inputs.name or not seal.verifies(document):\n',
-        new='        if document["repository"] != inputs.name:\n',
+        old='        if document.get("repository") != inputs.name or not seal.verifies(document):\n',
+        new='        if document.get("repository") != inputs.name:\n',
         caught_by=(
             f"{_RECORDS}::test_a_rewritten_signed_chain_is_detected[changed]",
             f"{_RECORDS}::test_a_record_with_the_signature_of_another_key_is_detected",

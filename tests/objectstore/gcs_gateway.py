@@ -70,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             made = self._copied(bucket, name) if "x-goog-copy-source" in self.headers else None
             return self._answer(200, **_headers(made or self._uploaded(bucket, name, content)))
+        if self.command == "DELETE" and "uploadId" in query:
+            self.uploads.pop(query["uploadId"])
+            return self._answer(204)
         if self.command == "DELETE":
             self._ask("DELETE", _place(bucket, name), bucket=bucket)
             return self._answer(204)
@@ -107,8 +110,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _copied(self, bucket: str, name: str) -> Json:
         from_bucket, _, from_name = unquote(self.headers["x-goog-copy-source"]).partition("/")
         path = f"{_place(from_bucket, from_name)}/rewriteTo{_place(bucket, name).removeprefix('/storage/v1')}"
+        # fake-gcs-server ignores this condition of a copy.
+        if self.headers.get("x-goog-if-generation-match") == "0" and self._exists(bucket, name):
+            raise _Refused(412, "PreconditionFailed")
         made: Json = json.loads(self._ask("POST", path, bucket=from_bucket))["resource"]
         return made
+
+    def _exists(self, bucket: str, name: str) -> bool:
+        try:
+            self._ask("GET", _place(bucket, name), bucket=bucket)
+        except _Refused:
+            return False
+        return True
 
     def _listing(self, bucket: str, query: Mapping[str, str]) -> bytes:
         names = {"prefix": "prefix", "delimiter": "delimiter", "continuation-token": "pageToken"}

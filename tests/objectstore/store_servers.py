@@ -36,12 +36,13 @@ class Kind:
     hashes_content: bool = False  # its ETags are MD5 sums
     lists_whole_seconds: bool = True
     has_buckets: bool = True
+    copies_conditionally: bool = True  # it refuses to copy over an object if the request says so
 
 
 MEMORY = Kind("memory", lists_whole_seconds=False, has_buckets=False)
 LOCAL = Kind("local", lists_whole_seconds=False, has_buckets=False)
-MOTO = Kind("moto", hashes_content=True)
-VERSITYGW = Kind("versitygw", hashes_content=True)
+MOTO = Kind("moto", hashes_content=True, copies_conditionally=False)
+VERSITYGW = Kind("versitygw", hashes_content=True, copies_conditionally=False)
 AZURITE = Kind("azurite")
 GCS = Kind("gcs", hashes_content=True, lists_whole_seconds=False)
 KINDS = (MEMORY, LOCAL, MOTO, VERSITYGW, AZURITE, GCS)

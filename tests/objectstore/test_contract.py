@@ -296,6 +296,25 @@ class TestCopying:
         assert done.detail == "another object is at the target; it was not overwritten"
         assert ObjectReader(target).read("kept") == b"another"
 
+    @pytest.mark.parametrize("size", [3, 9 * 1024**2], ids=["one_request", "in_parts"])
+    def test_an_object_that_is_written_to_the_target_meanwhile_is_kept_where_the_store_can_do_this(
+        self, lake: Lake, target: StoreAccess, size: int
+    ) -> None:
+        if not lake.kind.copies_conditionally:
+            pytest.skip(f"{lake.kind.name} ignores the condition of a copy")
+        lake.writer.put("x", b"1" * size)
+        copier = ObjectCopier(lake.access, target, overwrites=False)
+        copy_object = copier._copy_strategy.copy_object
+
+        def after_another_write(*arguments: Any) -> Any:
+            ObjectWriter(target).put("kept", b"another")
+            return copy_object(*arguments)
+
+        copier._copy_strategy.copy_object = after_another_write  # type: ignore[method-assign]
+        done = copy_one(copier, "x", "kept", size)
+        assert done == ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
+        assert ObjectReader(target).read("kept") == b"another"
+
     def test_an_object_that_is_not_the_planned_one_is_not_copied(self, filled: Lake, target: StoreAccess) -> None:
         copier = ObjectCopier(filled.access, target)
         for size, e_tag in ((4, filled.reader.head("top").e_tag), (3, ABSENT_E_TAG)):

@@ -136,8 +136,10 @@ class TestVerificationOfTheCopy:
         done = copy_one(ObjectCopier(access, access), "x", "kept", 4)
         assert isinstance(done, ObjectResult), done
         assert done.outcome is Outcome.FAILED
-        assert str(done.detail).startswith("copied from an object of 4 bytes with ETag ")
-        assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
+        assert str(done.detail).startswith(
+            "the copy is missing or differs: the source is an object of 4 bytes with ETag "
+        )
+        assert "and the target has an object of 4 bytes with ETag " in str(done.detail)
 
     def test_a_missing_copy_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
         requests_at_target = iter(range(2))
@@ -146,7 +148,7 @@ class TestVerificationOfTheCopy:
         faulty.faults.before = once(at_target, remove)
         done = copy_one(ObjectCopier(access, access), "x", "kept", 4)
         assert done.outcome is Outcome.FAILED
-        assert str(done.detail).endswith("but at the target is nothing")
+        assert str(done.detail).endswith("and the target has no object")
 
     @pytest.mark.parametrize("encrypted", ["source", "target"])
     def test_the_etag_of_an_encrypted_object_is_not_compared(
@@ -238,6 +240,59 @@ class TestChangedSource:
         faulty.faults.before = once(is_copy, remove)
         assert copy_one(ObjectCopier(access, access), "x", "kept", 4) == ObjectResult(Outcome.MISSING)
         assert sum(is_copy(request) for request in faulty.requests) == 1
+
+
+def wants_no_object(request: Request) -> bool:
+    return {name.lower(): value for name, value in request.headers.items()}.get("if-none-match") == "*"
+
+
+class TestWithoutOverwriting:
+    """The proxy refuses as Amazon S3 does; moto ignores the condition."""
+
+    def refused(self, request: Request) -> str | None:
+        return "PreconditionFailed" if wants_no_object(request) else None
+
+    def test_an_object_that_is_written_during_the_copy_is_kept(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        faulty.faults.before = once(is_copy, lambda: put(bucket, "kept", b"another"))
+        faulty.faults.refuses = self.refused
+        done = copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4)
+        assert done == ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
+        assert ObjectReader(access).read("kept") == b"another"
+
+    def test_a_copy_whose_response_was_lost_is_accepted(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        faulty.faults.before = once(is_copy, lambda: put(bucket, "kept", b"ours"))
+        faulty.faults.refuses = self.refused
+        assert isinstance(copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4), VerifiedCopy)
+
+    def test_a_source_that_was_changed_is_not_taken_for_an_object_at_the_target(
+        self, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        faulty.faults.refuses = self.refused
+        done = copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4)
+        assert done == ObjectResult(Outcome.SKIPPED, OTHER_OBJECT.detail)
+
+    def test_a_server_without_this_condition_copies_without_it(self, faulty: FaultyS3, access: StoreAccess) -> None:
+        faulty.faults.refuses = lambda request: "NotImplemented" if wants_no_object(request) else None
+        assert isinstance(copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4), VerifiedCopy)
+        assert sum(map(is_copy, faulty.requests)) == 2
+
+    def test_the_request_that_ends_a_copy_in_parts_has_the_condition(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        put(bucket, "x", bytes(11 * MEBIBYTE))
+        way = copy_strategy(access, access, connections=2, one_request=5 * MEBIBYTE, overwrites=False)
+        faulty.faults.refuses = self.refused
+        assert way.copy_object("x", "kept", ObjectReader(access).head("x")) is OTHER_OBJECT
+        assert [request.method for request in faulty.requests if wants_no_object(request)] == ["POST"]
+        assert not ObjectReader(access).holds_objects("kept")
+
+    def test_a_copy_that_may_overwrite_has_no_condition(self, faulty: FaultyS3, access: StoreAccess) -> None:
+        assert isinstance(copy_one(ObjectCopier(access, access), "x", "kept", 4), VerifiedCopy)
+        assert not any(map(wants_no_object, faulty.requests))
 
 
 class TestRetries:
@@ -343,7 +398,9 @@ class TestEncryption:
         key = b64encode(b"0123456789abcdef" * 2).decode()
         options = {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
         stores = bucket.access("ns", **options), StoreAccess(f"file://{tmp_path}")
-        with pytest.raises(ConfigurationError, match=r"Nothing was copied\. Use `mode: delete`") as caught:
+        with pytest.raises(
+            ConfigurationError, match=r"Nothing was copied\. Write the objects again .* Or use `mode: delete`"
+        ) as caught:
             ObjectCopier(*(stores if encrypted == "source" else reversed(stores)))
         assert key not in str(caught.value)
 

@@ -108,7 +108,7 @@ def test_a_branch_and_a_tag_of_one_name_have_rules_of_their_own():
         ("holds: [{id: a, reason: r, branch: b, tag: t}]", "this one names 2"),
         ("holds: [{id: a, reason: r, tag: 'v*'}]", "tag: a hold names one tag; a glob is not allowed"),
         ("holds: [{id: a, tag: v}]", "holds[0].reason: is missing"),
-        ("holds: [{id: a, reason: r, tag: v, until: next year}]", "holds[0].until: Invalid isoformat"),
+        ("holds: [{id: a, reason: r, tag: v, until: next year}]", "holds[0].until: 'next year' is not a day"),
         (
             "snapshots: {branches: [{branch: a, keep_last: 1}, {branch: a, keep_last: 1}]}",
             "snapshots: the id 'branch:a' is duplicated",

@@ -115,7 +115,7 @@ def test_a_policy_of_holds_only_keeps_everything():
 def test_the_deletion_of_references_that_never_expire_is_reported(default):
     policy = SnapshotPolicy((rule("main", "main"),), default, delete_expired_branches=True, delete_expired_tags=True)
     texts = [message for _, message in messages(policy)]
-    assert [text.split(" is on")[0] for text in texts] == ["delete_expired_branches", "delete_expired_tags"]
+    assert [text.split(" has no effect")[0] for text in texts] == ["delete_expired_branches", "delete_expired_tags"]
 
 
 def test_delete_expired_branches_is_not_reported_if_one_branch_may_expire():

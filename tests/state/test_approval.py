@@ -437,7 +437,7 @@ def test_the_refusal_of_a_sweep_of_an_empty_plan_says_that_there_is_nothing_to_d
 def test_an_approval_lapses_if_too_many_planned_objects_are_live_again() -> None:
     plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
     require_few_resurrected(plan, 2, settings)
-    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects are live again \(37.5%; .*Nothing was deleted"):
+    with pytest.raises(GuardRefused, match=r"of 8 planned objects, 3 are live again \(37.5%; .*Nothing was deleted"):
         require_few_resurrected(plan, 3, settings)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.store import LocalStore
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.conditional import Conditional
 from retention_assets.state.lease import (
@@ -435,3 +435,43 @@ def test_a_run_that_ended_with_an_error_releases_its_lease(warehouse: Warehouse)
 
 def hold(warehouse: Warehouse) -> AbstractContextManager[Lease]:
     return held_lease(warehouse, "orchard", "a-run", lambda: NOW, LIFE)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"holder": "a-run"}'], ids=["empty", "without_keys"])
+def test_a_damaged_lease_is_refused_until_a_person_stops_and_resumes_sweeps(
+    warehouse: Warehouse, tmp_path: Path, content: bytes
+) -> None:
+    lease = take(warehouse)
+    (tmp_path / "warehouse" / "orchard" / LEASES / "00000001.json").write_bytes(content)
+    with pytest.raises(
+        TableContractError, match=r"leases/00000001\.json: this newest lease is damaged.*retention stop"
+    ):
+        take(warehouse, "another", NOW + 2 * LIFE)
+    assert "damaged" in str(stop_sweeps(warehouse, "orchard", "ada", NOW))
+    assert not holds(warehouse, lease, NOW)
+    with pytest.raises(GuardRefused, match="sweeps were stopped by ada"):
+        take(warehouse, "another", NOW + 2 * LIFE)
+    resume_sweeps(warehouse, "orchard", NOW)
+    assert take(warehouse, "another", NOW).fence > lease.fence
+
+
+def test_a_file_that_is_no_lease_is_ignored(warehouse: Warehouse, tmp_path: Path) -> None:
+    first = take(warehouse)
+    (tmp_path / "warehouse" / "orchard" / LEASES / "00000000.notes.json").write_text("{}")
+    (tmp_path / "warehouse" / "orchard" / LEASES / "a-copy.json").write_text("{}")
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) == first.holder
+    resume_sweeps(warehouse, "orchard", NOW)
+    take(warehouse, "another", NOW)
+
+
+def test_a_damaged_record_prevents_a_sweep_and_does_not_prevent_a_stop(warehouse: Warehouse, tmp_path: Path) -> None:
+    first = take(warehouse)
+    records = tmp_path / "warehouse" / "orchard" / "records"
+    records.mkdir()
+    (records / "00000001.json").write_bytes(b"")
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) == first.holder
+    resume_sweeps(warehouse, "orchard", NOW)
+    with pytest.raises(TableContractError, match=r"the newest record is damaged.*move it out of this directory"):
+        take(warehouse, "another", NOW)
+    (records / "00000001.json").unlink()
+    take(warehouse, "another", NOW)

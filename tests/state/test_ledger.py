@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.errors import TableContractError
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.outcomes import OF_COPY
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
     DECIDED,
     DONE,
+    LEDGERS,
     LedgerLocation,
     all_collected_addresses,
     collected_addresses,
@@ -24,6 +25,8 @@ from retention_assets.state.ledger import (
     quarantined_by,
     read_ledgers,
     report_of,
+    sweeps_of,
+    swept_plans,
 )
 from retention_assets.tables import DELETION_REPORT, LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
@@ -227,3 +230,27 @@ def test_a_failure_of_the_newest_sweep_with_failures_is_found(warehouse: Warehou
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
     place.append(rows, "one", kind)
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")
+
+
+def test_files_that_are_no_ledger_are_ignored(tmp_path: Path) -> None:
+    warehouse, plan = Warehouse(str(tmp_path)), "1" * 64
+    ledgers = tmp_path / "orchard" / LEDGERS
+    for name in (
+        f"2026-11-01/{plan}/00000007-run/a-done.parquet",
+        f"2026-11-01.bak/{plan}/00000007-run/a-done.parquet",
+    ):
+        (ledgers / name).parent.mkdir(parents=True)
+        (ledgers / name).touch()
+    (ledgers / "2026-11-01" / plan / "notes").mkdir()
+    (ledgers / "2026-11-01" / plan / "b-done.parquet").touch()
+    assert plans_with_ledgers(warehouse, "orchard") == [("2026-11-01", plan)]
+    assert sweeps_of(warehouse, "orchard", "2026-11-01", plan) == [7]
+
+
+def test_a_swept_plan_that_is_missing_is_named(tmp_path: Path) -> None:
+    warehouse, plan = Warehouse(str(tmp_path)), "1" * 64
+    rows = tmp_path / "orchard" / LEDGERS / "2026-11-01" / plan / "00000007-run"
+    rows.mkdir(parents=True)
+    (rows / "a-done.parquet").touch()
+    with pytest.raises(GuardRefused, match=f"a plan with a ledger is missing from the warehouse: {plan}. Nothing was"):
+        swept_plans(warehouse, "orchard")

@@ -153,7 +153,7 @@ def test_an_object_that_a_suspended_run_of_another_plan_may_still_process_is_not
         write_rows(world, first, 2, *interrupted)
     write_rows(world, first, 3, Outcome.ATTEMPTED)
     moved(world, second, fence=5)
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(replace(undo(spark, world), log=lines.append), selected("a"))
     assert [line for line in lines if "may still be processing 1 object" in line]
     world.wait(minutes=21)  # sweep.window and five minutes
@@ -392,7 +392,7 @@ def test_a_copy_of_another_size_is_not_restored(spark: SparkSession, tmp_path: P
     lay_copy(world, plan, bytes_=b"part")
     world.remove("a")
     world.wait(hours=1)
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(undo(spark, world), selected("a"))
 
 
@@ -532,7 +532,7 @@ def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     monkeypatch.setattr(commands, "utc_now", world.clock)
     monkeypatch.setattr(undoing, "_keeps_versions", lambda _: keeps)
     shown = command(spark, world, "purge").out
-    assert "surplus: their originals are still in the repository" in shown
+    assert "surplus: the originals are still in the repository" in shown
     assert ("Delete them for good:" in shown) is (keeps is not None)
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 

@@ -98,7 +98,7 @@ def test_a_ledger_that_does_not_fit_its_plan_is_refused(outcomes: dict[str, Amou
     if violation is None:
         require_balance(PLAN, outcomes)
     else:
-        with pytest.raises(GuardRefused, match=f"does not balance with the plan: .*{violation}.*retention report orch"):
+        with pytest.raises(GuardRefused, match=f"does not balance with the plan: .*{violation}.*retention verify orch"):
             require_balance(PLAN, outcomes)
 
 
@@ -354,7 +354,9 @@ def test_a_first_liveness_check_that_exceeded_the_window_is_repeated(world: Worl
 def test_liveness_checks_that_exceed_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
     engine = EngineWithSlowChecks(world)
     engine.slow_checks = 100
-    with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
+    with pytest.raises(
+        GuardRefused, match=r"no object was finished within sweep.window, 15m.* Set a longer sweep.window"
+    ):
         execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository())
     assert not [row for row in world.ledger() if row["outcome"] == Outcome.ATTEMPTED]
     (record,) = read_records(world.warehouse, REPOSITORY)  # of the objects that the liveness check skipped

@@ -33,7 +33,7 @@ def test_a_user_who_may_not_list_repositories_gets_a_warning_that_the_others_are
 
     warning = not_configured(cast("Any", Source()), [])
     assert warning is not None
-    assert "the user may not list repositories (fs:ListRepositories)" in warning
+    assert "the user may not list repositories. To know it, grant fs:ListRepositories" in warning
 
 
 @pytest.mark.parametrize(

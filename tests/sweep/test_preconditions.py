@@ -86,7 +86,7 @@ def test_missing_and_changed_objects_are_not_processed(name: str) -> None:
     assert row["outcome"] == CASES[name].ends
     details = {
         None: None,
-        "missing": "was gone before",
+        "missing": "was already gone",
         "skipped": CASES[name].detail or "changed since it was planned",
     }
     assert row["detail"] == details[CASES[name].ends]
@@ -168,7 +168,7 @@ def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_
     assert rows.schema == OBJECTS
     found = {row["address"]: (row["outcome"], row["detail"]) for row in rows.to_pylist()}
     unknown, no_directory = found.pop("unknown"), found.pop("no directory")
-    missing = ("missing", "was gone before")
+    missing = ("missing", "was already gone")
     assert found == {
         "there": (None, None),
         "moved": ("quarantined", seen.describe("moved")),

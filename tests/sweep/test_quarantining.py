@@ -292,9 +292,11 @@ def test_an_object_that_vanishes_while_a_restore_compares_it_is_not_restored(
 ) -> None:
     """Otherwise the only copy would be deleted."""
     location, rows = on_disk.location, objects(on_disk.access, "data/a")
+    before = ObjectReader(on_disk.access).head("data/a")
     assert move(on_disk, rows, "1") == ["quarantined"]
-    monkeypatch.setattr(actions, "size_at", lambda *_: rows["size"][0].as_py())  # a moment ago, it was at its path
-    (done,) = Restore(on_disk.access, location).open(RateLimiter()).do(rows, "2", lambda: True)
+    opened = Restore(on_disk.access, location).open(RateLimiter())
+    monkeypatch.setattr(opened.reader, "find", lambda _: before)  # a moment ago, it was at its path
+    (done,) = opened.do(rows, "2", lambda: True)
     assert done.outcome == Outcome.FAILED
     assert ObjectReader(location.access).head(location.path("data/a")).size == rows["size"][0].as_py()
 
@@ -493,21 +495,15 @@ def test_a_purge_is_refused_on_a_machine_that_does_not_see_the_quarantine(on_dis
         pytest.param("s3://lake/orchard", "s3://lake/orchard/attic", "s3://lake/orchard/attic", id="inside"),
         pytest.param("s3://lake/orchard", "s3://lake", "s3://lake", id="around"),
         pytest.param("s3://lake/orchard", "s3://lake/orchard", "s3://lake/orchard", id="the_same"),
-        pytest.param(
-            "s3://lake", None, "s3://lake.quarantine", id="a_bucket_without_a_prefix_and_no_configured_quarantine"
-        ),
-        ("https://a.blob.core.windows.net/lake", None, "https://a.blob.core.windows.net/lake.quarantine"),
-        ("abfss://lake@a.dfs.core.windows.net", None, "abfss://lake@a.dfs.core.windows.net.quarantine"),
         ("s3://me@lake/orchard", "s3://lake/orchard/attic", "s3://lake/orchard/attic"),
         ("s3://lake/an orchard", "s3a://lake/an%20orchard/attic", "s3://lake/an%20orchard/attic"),
     ],
 )
 def test_a_quarantine_inside_or_around_the_repository_is_refused(
-    tmp_path: Path, storage: str, quarantine: str | None, named: str
+    tmp_path: Path, storage: str, quarantine: str, named: str
 ) -> None:
-    entry = {"kind": "lakefs", "namespace": storage, "source": {"dump": "d"}, "policy": "p"}
-    if quarantine:
-        entry["quarantine"] = {"url": quarantine}
+    entry: dict[str, object] = {"kind": "lakefs", "namespace": storage, "source": {"dump": "d"}, "policy": "p"}
+    entry["quarantine"] = {"url": quarantine}
     file = tmp_path / "retention.yaml"
     file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
     with pytest.raises(ConfigurationError) as refused:
@@ -515,6 +511,17 @@ def test_a_quarantine_inside_or_around_the_repository_is_refused(
     message = str(refused.value)
     assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in message
     assert message.endswith("Set a URL outside of the storage, such as another bucket.")
+
+
+@pytest.mark.parametrize(
+    "storage", ["s3://lake", "https://a.blob.core.windows.net/lake", "abfss://lake@a.dfs.core.windows.net"]
+)
+def test_a_whole_bucket_has_no_default_quarantine(tmp_path: Path, storage: str) -> None:
+    entry = {"kind": "lakefs", "namespace": storage, "source": {"dump": "d"}, "policy": "p"}
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"quarantine\.url is not set, .* Nothing was moved\. Set a URL"):
+        quarantine_url(load_configuration(file).repository("orchard"))
 
 
 def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:

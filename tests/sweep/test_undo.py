@@ -21,7 +21,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES, Lease, holds, resume_sweeps, stop_sweeps, take_lease
-from retention_assets.state.ledger import DONE, LedgerLocation
+from retention_assets.state.ledger import AFTER, DONE, LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_of_plan, quarantine_url
@@ -117,13 +117,13 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert outcome(world, "b") == Outcome.FAILED
     with pytest.raises(
         StoreError,
-        match=r"1 object could not be restored; the others were restored or left as they are\. See why: `retention",
+        match=r"1 object could not be restored; .* left as they are\. 1 failed, .* `retention report orchard --as-of",
     ):
         ended.require_complete(REPOSITORY, "restored")
     in_the_way.rmdir()
     assert restore(undo(spark, world), selected("b")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["b"] == content("b")
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(undo(spark, world), selected("b"))
 
 
@@ -134,10 +134,10 @@ def test_a_restore_fails_for_an_object_that_has_another_one_at_its_path(spark: S
     assert (ended.failed, ended.skipped) == (0, 1)
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.stored()["b"] == b"another"
-    (line,) = [line for line in log if "other objects are at their paths" in line]
-    assert f"1 object of the plan of {world.plan.day} not restored" in line
+    (line,) = [line for line in log if "other objects are at the paths" in line]
+    assert f"1 object of the plan of {world.plan.day}, " in line and ": not restored, because other objects" in line
     assert f"{address('b')} first" in line
-    with pytest.raises(StoreError, match=r"1 object could not be restored; .* at the paths of 1; .* move the objects"):
+    with pytest.raises(StoreError, match=r"1 object could not be restored; .* At the paths of 1 of them, .* move"):
         ended.require_complete(REPOSITORY, "restored")
     world.remove("b")
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
@@ -195,6 +195,41 @@ def test_a_restore_whose_task_spark_repeats_counts_each_object_once(
     monkeypatch.setattr(undo_engine, "run_on_spark", run_twice)
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
     assert outcome(world, "b") == Outcome.RESTORED
+    assert world.stored()["b"] == content("b")
+    assert "b" not in world.copies()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+@pytest.mark.parametrize("is_back", [False, True], ids=["copied", "at_its_path_before"])
+def test_a_copy_stays_if_the_restored_object_is_gone_or_another_one_before_the_copy_is_deleted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_back: bool, change: str
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    if is_back:
+        world.lay("b")
+    complete = LedgerLocation.append
+
+    def append(location: LedgerLocation, rows: pa.Table, name: str, kind: str) -> None:
+        complete(location, rows, name, kind)
+        if kind == DONE and not name.endswith(AFTER):
+            world.remove("b") if change == "removed" else world.lay("b", bytes(len(content("b"))))
+
+    def run_here(objects: DataFrame, task: TaskSpec) -> BatchResult:
+        table = objects.select(*OBJECTS.names).toArrow().cast(OBJECTS)
+        (tally,) = [row for one in work(task, table.to_batches(), "worker") for row in one.to_pylist()]
+        return BatchResult({tally["outcome"]: Amount(tally["objects"], tally["bytes"])}, tally["until"])
+
+    monkeypatch.setattr(undo_engine, "run_on_spark", run_here)
+    monkeypatch.setattr(LedgerLocation, "append", append)
+    with pytest.raises(StoreError, match="1 object could not be restored"):
+        restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
+    assert outcome(world, "b") == Outcome.RESTORED
+    assert world.copies()["b"] == content("b")
+    monkeypatch.undo()
+    world.wait(hours=1)
+    with suppress(FileNotFoundError):
+        world.remove("b")
+    restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
     assert world.stored()["b"] == content("b")
     assert "b" not in world.copies()
 
@@ -318,6 +353,27 @@ def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes
     plan = world.plan
     assert record.document["published"] == {"manifests_of": [f"{plan.day} {plan.plan_hash}"], "failed": 0}
     assert len(list((witness / REPOSITORY).iterdir())) == len(records) + 1
+
+
+def test_the_manifests_of_an_interrupted_sweep_stay_until_a_sweep_has_ended_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By them, a later sweep knows that an object which is gone was not moved."""
+    world, rehearsal = World(tmp_path / "world"), World(tmp_path / "rehearsal")
+    with watched(Effects(rehearsal.root)) as whole:
+        sweep(rehearsal, "quarantine")
+    number = next(number for number, effect in enumerate(whole.seen) if "manifest" in str(effect))
+    with watched(Effects(world.root, Point(number, Moment.AFTER))) as effects:
+        sweep(world, "quarantine")
+    assert effects.dead
+    world.wait(hours=2)
+    assert world.manifests()
+    assert not due_for_purge(undo(spark, world)).has_any
+    world.remove("a")  # under another plan
+    sweep(world, "delete", "later")
+    assert outcome(world, "a") == Outcome.MISSING
+    world.wait(hours=2)
+    assert due_for_purge(undo(spark, world)).manifests == [world.plan]
 
 
 @pytest.mark.parametrize(
@@ -500,7 +556,7 @@ def test_objects_that_an_interrupted_run_moved_can_be_restored_without_continuin
 def test_objects_that_an_interrupted_run_deleted_cannot_be_restored(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     death_after(world, "delete", "delete", "e")
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(undo(spark, world), selected("e"))
 
 
@@ -512,7 +568,7 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
     death_after(world, "quarantine", "delete", "e", hours=0)
     lines: list[str] = []
     early = replace(undo(spark, world), log=lines.append)
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(early, selected("e"))
     assert [line for line in lines if "may still be processing" in line and "can be restored after" in line]
     assert world.copies().keys() == {"a", "e"}
@@ -537,7 +593,7 @@ def test_objects_that_a_suspended_run_may_still_process_are_not_restored_althoug
     assert world.copies().keys() == set(DEAD)
     ended = restore(replace(undo(spark, world), log=lines.append), every)
     assert world.copies().keys() == without_result != set(DEAD)
-    with pytest.raises(StoreError, match=rf"An interrupted sweep may still be processing {len(without_result)};"):
+    with pytest.raises(StoreError, match=rf"An interrupted run may still be processing {len(without_result)} of them;"):
         ended.require_complete(REPOSITORY, "restored")
     assert [line for line in lines if f"may still be processing {len(without_result)} object" in line]
     world.wait(hours=1)
@@ -635,7 +691,7 @@ def test_all_objects_of_a_repository_can_be_restored_after_it_lost_all_files(
     world = quarantined_world(tmp_path / "world")
     shutil.rmtree(world.root / "lake")
     (world.root / "lake").mkdir()
-    with pytest.raises(StoreError, match=r"has lost all its files, write a file into it\. Then run the same command"):
+    with pytest.raises(StoreError, match=r"has lost all its files, write a file into it: .*\. Then run the same"):
         restore(undo(spark, world), Selection())
     (world.root / "lake" / "restored-by-ada").touch()
     assert restore(undo(spark, world), Selection()).ledgers[Outcome.RESTORED].objects == len(DEAD)
@@ -750,10 +806,10 @@ def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quaranti
     write_ledger(world.warehouse, REPOSITORY, next_day, world.plan.plan_hash, found, world.clock(), fence=9)
     log: list[str] = []
     here = elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere", log.append)
-    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(here, selected("e"))
     assert [line for line in log if "1 object is missing from the repository. An interrupted sweep" in line]
-    assert [line for line in log if f"may have moved them to file://{world.root}/lake.quarantine. To see" in line]
+    assert [line for line in log if f"moved what is missing to file://{world.root}/lake.quarantine. To see" in line]
     with_versions = {row["address"] for _, rows in here.with_versions() for row in rows.collect()}
     assert with_versions == {address("f")}
 

@@ -55,13 +55,13 @@ def held(spark: SparkSession, *addresses: str) -> DataFrame:
 @pytest.mark.parametrize(
     ("outcome", "reason", "is_there", "passed", "words"),
     [
-        pytest.param(None, None, True, True, "every referenced object exists; 0 were collected", id="there"),
+        pytest.param(None, None, True, True, "no referenced object is missing without a known reason", id="there"),
         pytest.param(
             None, None, False, False, "1 referenced object is not in the store, first a", id="no_sweep_deleted_it"
         ),
-        pytest.param("deleted", "lifecycle", False, True, "1 was collected by lifecycle rules", id="collected"),
-        pytest.param("missing", "lifecycle", False, True, "1 was collected by lifecycle rules", id="found_collected"),
-        pytest.param("attempted", "lifecycle", False, True, "1 was collected by lifecycle rules", id="cut_off"),
+        pytest.param("deleted", "lifecycle", False, True, "lifecycle rules deleted 1", id="collected"),
+        pytest.param("missing", "lifecycle", False, True, "lifecycle rules deleted 1", id="found_collected"),
+        pytest.param("attempted", "lifecycle", False, True, "lifecycle rules deleted 1", id="cut_off"),
         pytest.param("restored", "lifecycle", False, False, "first a, restored, lifecycle", id="restored_and_gone"),
         pytest.param("deleted", "expired", False, False, "first a, deleted, expired", id="deleted_although_held"),
         pytest.param("deleted", None, False, False, "first a, deleted", id="no_plan_names_it"),
@@ -106,7 +106,7 @@ def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: Sp
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
     known, _ = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
     assert known.passed
-    assert "1 is lost, as acknowledged" in known.detail
+    assert "1 acknowledged as lost" in known.detail
     new, missing = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
     assert not new.passed
     assert "1 referenced object is not in the store, first c" in new.detail
@@ -187,9 +187,7 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
         for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())
     }
     assert results["records_follow"].passed
-    assert (
-        f"without a record of the last sweep: 1 plan, {plan.day} {plan.plan_hash}" in results["records_follow"].detail
-    )
+    assert f"1 plan, {plan.day} {plan.plan_hash}, has no record of the last sweep" in results["records_follow"].detail
 
 
 RULE = LifecycleRule("rule", "a/1", timedelta(days=30), {})  # LIVE is due under it, although the head has it
@@ -227,7 +225,7 @@ def test_a_sweep_that_runs_while_verify_lists_the_store_fails_no_check(
     )
     results = {one.guard: one for one in of_lakefs.verify(inputs, query, NOW)}
     assert {name for name, one in results.items() if not one.passed} == set()
-    assert "1 was collected by lifecycle rules" in results["live_exist"].detail
+    assert "lifecycle rules deleted 1" in results["live_exist"].detail
 
 
 def test_results_of_several_plans_are_merged_and_name_the_failed_plans() -> None:

@@ -317,7 +317,9 @@ def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytes
         cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other")
     place = cached.warehouse.location("orchard", KIND.name, kept[-1].name)
     assert re.match(rf"{re.escape(place)}: \d rows of \S+ can be read, and 3 were written\. ", str(refused.value))
-    assert "Nothing was deleted. Remove this directory, then run the same command again." in str(refused.value)
+    assert "Nothing was deleted. Remove this directory, which is only a cache, then run the same command again." in str(
+        refused.value
+    )
     assert [one.name for one in cached.batches()] == [one.name for one in kept]
 
 

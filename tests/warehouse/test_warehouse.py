@@ -283,7 +283,9 @@ def test_a_document_that_is_not_a_json_object_is_reported_with_its_name(tmp_path
     with pytest.raises(TableContractError) as refused:
         warehouse.read_document(*PLACE)
     assert "orchard/leases/00000001.json: is not a JSON object. Nothing was deleted" in str(refused.value)
-    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
+    assert "Copy it from a backup of the warehouse. If that copy of a plan or approval may be older" in str(
+        refused.value
+    )
 
 
 def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(

@@ -82,9 +82,9 @@ def recorded_change(
     except RetentionError as error:
         if result is not None:
             error.args = (
-                f"{error} But the change was made: {kind}. Do not make it again. Its audit record may be missing, so "
-                "note the change yourself. If the record exists and only its copy at the witness is missing, the next "
-                "run makes this copy.",
+                f"{name}: the change was made: {kind}. Do not run the command again, whatever this message says at its "
+                "end. Only the audit record of the change may be missing: note the change yourself. If the record "
+                f"exists, and only its copy at the witness is missing, the next run makes the copy. The cause: {error}",
             )
         raise
     return result

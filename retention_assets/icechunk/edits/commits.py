@@ -105,7 +105,9 @@ class RepoCommits:
                 found, is_ours = self._read_after_conflict(attempt)
             if is_ours:
                 return Committed(after, self._etag_after_edit(), conflicts, f"{OVERWRITTEN}{attempt.backup}")
-            self._log(f"{self._reader.describe(REPO)}: another writer was quicker; trying again ({conflicts + 1})")
+            self._log(
+                f"{self._reader.describe(REPO)}: another writer was quicker; trying again ({conflicts + 1} of {TRIES})"
+            )
             self._sleep(next(waits))
         raise StoreError(
             f"{self._reader.describe(REPO)}: other writers were quicker {TRIES} times. This edit was not made, "

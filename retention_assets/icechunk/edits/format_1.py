@@ -124,7 +124,7 @@ def apply_edits_v1(
             if edits and source.repo_object() is not None:  # an upgrade removes reference files, so they look deleted
                 raise _has_format_2(access)
             return Rewritten(conflicts, tuple(sorted(rewriter.removed)))
-        log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1})")
+        log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1} of {TRIES})")
         sleep(next(waits))
     raise StoreError(
         f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration may have been made. No "

@@ -232,10 +232,11 @@ def _require_within(planned: PlannedEdits, history: History, expiration: Expirat
     tags, branches = (sorted(one.name for one in more.deletions if one.kind == kind) for kind in ("tag", "branch"))
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, violation in (
-        (sorted(map(encode_id, more.snapshots)), "snapshots that are not in the plan would be released"),
-        (tags, "tags that are not in the plan would be deleted"),
-        (branches, "branches that are not in the plan would be deleted"),
-        (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
+        (sorted(map(encode_id, more.snapshots)), "snapshots would be released that are not in the plan"),
+        (tags, "tags would be deleted that are not in the plan"),
+        (branches, "branches would be deleted that are not in the plan"),
+        (sorted(map(encode_id, reached)), "snapshots would be removed that a branch or tag reaches again"),
     ):
         if found:
-            raise outdated(f"{len(found):,} {violation}, {found[0]} first")
+            more_names = f" and {len(found) - 1:,} more" if found[1:] else ""
+            raise outdated(f"{violation}: {found[0]}{more_names}")

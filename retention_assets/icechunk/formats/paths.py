@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from retention_assets.errors import corrupt
+from retention_assets.errors import CorruptFile, corrupt
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id, encode_id, is_canonical
 from retention_assets.policy.rules import RefKind
 
@@ -79,7 +79,11 @@ def reference_file(path: str) -> ReferenceFile:
     """
     found = _REFERENCE.fullmatch(path)
     if found is None or (found[3] and found[1] != "tag"):
-        raise corrupt(path, "it is neither a branch nor a tag nor the tombstone of a tag")
+        raise CorruptFile(
+            f"{path}: it is neither a branch nor a tag nor the tombstone of a tag. Nothing was deleted. If a program "
+            "other than icechunk left the file there, delete it. If icechunk wrote it, keep it: this version does "
+            "not know it."
+        )
     return ReferenceFile("branch" if found[1] == "branch" else "tag", found[2], tombstone=found[3] is not None)
 
 

@@ -51,7 +51,8 @@ class Decision:
 
 LOST_UNREACHED = (  # a missing file has no age, so only the policy can release such a snapshot
     "In format 2, also give the policy's `default` a `keep_newer`: without it, a lost snapshot that no branch or tag "
-    "needs stays for ever."
+    "needs stays for ever. This default is for all branches and tags without a rule of their own, too: give them a "
+    "rule first."
 )
 _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
 _IN_USE = Decision(
@@ -279,7 +280,8 @@ def _reached(due: _Due) -> Decision:
     elif due.keep.newer is None:
         reason = f"kept: {reference} keeps its history for ever (rule {due.keep.rule_id})"
     else:
-        reason = f"kept: it is among the {due.keep.last} newest of {reference} (rule {due.keep.rule_id})"
+        newest = f"one of the {due.keep.last} newest snapshots" if due.keep.last != 1 else "the newest snapshot"
+        reason = f"kept: it is {newest} of {reference} (rule {due.keep.rule_id})"
     return Decision(due.expired, due.since, due.keep.rule_id, reference, reason)
 
 

@@ -19,6 +19,10 @@ _REMEDY = (
     "quarantine (`retention restore REPO --address snapshots/ID`) or from a backup. Or delete the branches and tags "
     "that lead to it."
 )
+_DAMAGED = (
+    "Nothing more was changed or deleted. Run again. If the error persists, replace the file of that snapshot by one "
+    "from a backup. Or delete the branches and tags that lead to it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ def datetime_of(micros: int, snapshot_id: bytes) -> datetime:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         raise SourceError(
-            f"snapshot {encode_id(snapshot_id)}: its time, {micros} µs after 1970, is out of range. {_REMEDY}"
+            f"snapshot {encode_id(snapshot_id)}: its time, {micros} µs after 1970, is out of range. {_DAMAGED}"
         ) from None
 
 
@@ -192,9 +196,7 @@ def children_first(history: History) -> list[Snapshot]:
                 ordered.append(snapshots[parent])
     if len(ordered) < len(snapshots):
         in_cycle = min(snapshot_id for snapshot_id, waiting in children.items() if waiting)
-        raise SourceError(
-            f"snapshot {encode_id(in_cycle)} is its own ancestor, or the ancestor of such a snapshot. {_REMEDY}"
-        )
+        raise SourceError(f"snapshot {encode_id(in_cycle)} is its own ancestor. {_DAMAGED}")
     return ordered
 
 

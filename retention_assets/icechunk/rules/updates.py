@@ -6,7 +6,7 @@ Source: docs/icechunk-formats.md, "Edits of the repo object" and "Feature flags"
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retention_assets.errors import GuardRefused, corrupt
+from retention_assets.errors import CorruptFile, GuardRefused
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import TO_THE_MICROSECOND, datetime_of, micros_of
@@ -57,13 +57,20 @@ def updates_per_file(repo: Repo) -> int:
     """
     configuration = {} if repo.config is None else read_flexbuffer(repo.config, "the configuration in the repo object")
     if not isinstance(configuration, dict):
-        raise corrupt("the configuration in the repo object", "it is not a mapping")
+        raise _wrong_configuration("is not a mapping")
     most = configuration.get(_SETTING)
     if most is None:
         return UPDATES_PER_FILE
     if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= 0xFFFF:
-        raise corrupt("the configuration in the repo object", f"its {_SETTING} is {most!r}")
+        raise _wrong_configuration(f"has {_SETTING}: {most!r}, and not a whole number from 0 to 65,535")
     return most
+
+
+def _wrong_configuration(what: str) -> CorruptFile:
+    return CorruptFile(
+        f"the configuration that `repo` has of the repository {what}. Nothing was changed or deleted. Correct it with "
+        "icechunk (`Repository.save_config`), then run the same command again."
+    )
 
 
 def require_online(repo: Repo, undone: str = "was changed or deleted") -> None:

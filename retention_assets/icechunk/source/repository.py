@@ -421,9 +421,9 @@ class IcechunkSource:
                 f"{where}: somebody may have written this reference with an old icechunk version during or after the "
                 f"upgrade to format 2. The repo object does not list its snapshot {encode_id(reference.tip)}, and its "
                 "ops log does not show that it ever did. Nothing was changed or deleted. Stop that writer. If the "
-                "upgrade was interrupted, run it again: `retention icechunk REPO upgrade`. Otherwise save the "
-                "snapshots of that writer, then remove the reference. If there is no such writer, just remove the "
-                "reference."
+                "upgrade was interrupted, run it again: `retention icechunk REPO upgrade`. Otherwise copy the data "
+                "of the snapshot into another repository with that version of icechunk. Then, or if there is no such "
+                f"writer, delete the object {where}."
             )
 
     def repo_after_upgrade(self, repo: Repo) -> Repo | None:

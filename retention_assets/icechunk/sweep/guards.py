@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, describe_missing
+from retention_assets.core.remedies import INCOMPLETE_LISTING
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, refs_of
@@ -81,12 +82,17 @@ def referenced_exist(
         old = found.where(listing_cutoff.is_older(F.col("last_modified")))
         overlooked, first_old = old.agg(F.count(F.lit(1)), F.min("address")).collect()[0]
     if overlooked:
-        one = f"object, {first_old}, exists and is older than the listing, but is"
-        many = f"objects, {first_old} first, exist and are older than the listing, but are"
-        detail = f"{counted(overlooked, one, many)} not in it"
-        return Referenced(CheckResult(guard, False, detail, overlooked), lost)
+        one = f"object, {first_old}, is"
+        many = f"objects, {first_old} first, are"
+        detail = (
+            f"{counted(overlooked, one, many)} in the store and older than the listing, but missing from it: the "
+            "listing was incomplete, and nothing is lost"
+        )
+        return Referenced(CheckResult(guard, False, detail, overlooked, remedy=INCOMPLETE_LISTING), lost)
     return _passed(
-        guard, f"every referenced object exists; {counted(count, 'was', 'were')} written after the listing", lost
+        guard,
+        f"no referenced object is missing; {counted(count, 'was', 'were')} written after the listing",
+        lost,
     )
 
 

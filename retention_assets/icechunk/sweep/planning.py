@@ -168,9 +168,9 @@ def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inp
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
             raise GuardRefused(
-                f"{parameters.repository} {parameters.day}: {name} has another {' and '.join(differing)} than the "
-                f"plan. Nothing was deleted. Plan again: `retention plan {parameters.repository} --as-of "
-                f"{parameters.day}`."
+                f"{parameters.repository} {parameters.day}: {name} is not of this plan (another "
+                f"{' and '.join(one.replace('_', ' ') for one in differing)}). Nothing was deleted. Plan again: "
+                f"`retention plan {parameters.repository} --as-of {parameters.day}`."
             )
 
 

@@ -139,10 +139,11 @@ def _replaced(reader: ObjectReader, repo: Repo, plans: EarlierPlans, cutoff: dat
         at = datetime_of(update.updated_at, b"")
         if at < entry or (at > entry and update.kind is UpdateKind.REPO_INITIALIZED):
             return (
-                f"the ops log does not have the entry of {entry:%Y-%m-%d %H:%M:%S} UTC, which was the newest one at "
+                f"The ops log does not have the entry of {entry:%Y-%m-%d %H:%M:%S} UTC, which was the newest one at "
                 f"the plan of {day}. So an older repo object was put in the place of the one that this plan read, or "
-                "the repository was created again. Commits since then are not in the history, and their files would be "
-                "deleted. If the newer repo object is right, restore it. If the older one is, plan again after `grace`."
+                "the repository was created again. Commits since then are not in the history, and their files would "
+                "be deleted. If the newer repo object is the right one, restore it. If the current, older one is the "
+                "right one, plan again when `grace` has passed."
             )
         if at > entry:  # a backup is missing: neither this entry nor older ones can be found
             return None

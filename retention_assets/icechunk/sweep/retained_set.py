@@ -33,7 +33,9 @@ _UNKNOWN = Decision(False, None, None, None, "only its file exists: the reposito
 _YOUNG = "; its file stays while this snapshot, or one that needs it, is younger than the grace period or may be in use"
 _NEEDED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
 _UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
-_DROPPED = Decision(False, None, None, None, "dropped: no branch or tag reaches it, so the default cannot keep it")
+_DROPPED = Decision(
+    False, None, None, None, "dropped: no branch or tag reaches it, and the default does not keep such a snapshot"
+)
 
 
 @dataclass(frozen=True, slots=True)

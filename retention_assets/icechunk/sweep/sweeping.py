@@ -152,9 +152,9 @@ class IcechunkRepositorySweep(RepositorySweep):
             )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: {published.left:,} expired snapshots and references are not in the plan. "
-                "They expired later, or sessions may be open on them, or the clock of their writer was slow. They stay "
-                "until a plan that contains them is approved."
+                f"{sweep.name} {sweep.day}: expired snapshots and references that are not in the plan: "
+                f"{published.left:,}. They expired later, or sessions may be open on them, or the clock of their "
+                "writer was slow. They stay until a plan that contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, planned, published)
         if gone:

@@ -133,8 +133,8 @@ def kept_exist(
     not_lost = required.join(lost, on="address", how="left_anti")
     row = _absent(not_lost, listing, ledger)
     known = required.join(lost, on="address", how="left_semi").count()
-    detail = "every kept snapshot, manifest and chunk exists" + (
-        f"; {counted(known, 'is', 'are')} lost, as acknowledged" if known else ""
+    detail = "no kept snapshot, manifest or chunk is missing" + (
+        f", except {known:,} acknowledged as lost" if known else ""
     )
     if row["absent"]:
         files = counted(row["absent"], "kept file is", "kept files are")

@@ -149,7 +149,7 @@ def _set_bits(words: NDArray[np.uint64], lists: pa.ListArray, names: pa.Array) -
         unknown = values.filter(pc.is_null(found))[0]
         raise TableContractError(
             f"active_ranges: has the name {unknown}, which potential_commits does not have. The tables are from "
-            "different runs. Nothing was planned. Plan the day again: `retention plan`."
+            "different runs. Nothing was planned. Plan the day again: `retention plan REPO --as-of DAY`."
         )
     position = found.to_numpy().astype(np.int64)
     row = np.repeat(np.arange(len(lists)), pc.fill_null(pc.list_value_length(lists), 0))

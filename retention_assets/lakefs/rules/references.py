@@ -10,8 +10,8 @@ from retention_assets.errors import SourceError
 from retention_assets.lakefs.names.generated import TYPED_ADDRESSES
 
 _REMEDY = (
-    "Nothing was deleted. Run the same command again, with `source.dump` after a new dump: a dump may miss a commit to "
-    "which a branch moved during the dump. If the error persists, the source has lost a commit."
+    "Nothing was deleted. Run the same command again. With `source.dump`, take a new dump first: a dump can miss a "
+    "commit that was made during the dump. If the error persists, the source has lost or damaged a commit."
 )
 
 UNKNOWN_TIME = datetime(9000, 1, 1, tzinfo=UTC)

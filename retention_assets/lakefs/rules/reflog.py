@@ -131,8 +131,10 @@ def lost_commits(repository: str, references: References, memory: Memory, policy
         f"{counted(len(lost), 'commit')} that branches or tags had in earlier plans cannot be found any more: "
         f"{lost[0].kind} {lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was "
         "restored to an older state, or was created again. The objects of lost commits count as unreferenced, but a "
-        "newer dump may bring the commits back. If they are lost for good, remove the directory "
-        f"<warehouse>/{repository}/memory, and plan once with `reflog: false`."
+        f"newer dump may bring the commits back. If they are lost for good, first create the deleted branches that you "
+        f"still need (`retention lint {repository}` lists them). Then remove the directory "
+        f"<warehouse>/{repository}/memory, and plan once with `reflog: false`: nothing keeps the commits of the other "
+        "deleted branches any more."
     )
 
 

@@ -269,11 +269,11 @@ class ApiSource:
     def _heads_now(self) -> _Heads:
         """Return the branches and the tags, each with its commit.
 
-        Someone can create a branch or tag at a commit, and then delete or reset the one that was there before. If this
-        happens while the lists are read, they can miss both. So they are read until two readings are the same. (Only
-        several such changes, one during each reading, can then be missed.) On a busy server, each reading may differ.
-        Then a branch or tag that the last reading lacks still counts, and so must the commits of names that got another
-        one: see `_Heads.only_moved_on`.
+        Someone can create a branch or tag at a commit, and then delete or reset the branch or tag that was there
+        before. If this happens during a reading of the lists, the reading can miss both names. So the lists are read
+        until two readings are the same. (Only several such changes, one during each reading, can then be missed.) On a
+        busy server, each reading may differ. Then a branch or tag that the last reading lacks still counts. For a name
+        that got another commit, new commits alone must have replaced the earlier one: see `_Heads.only_moved_on`.
         """
         readings = [self._reading()]
         for _ in range(_ATTEMPTS):

@@ -97,7 +97,7 @@ def _dump(repository: Repository, access: StoreAccess) -> tuple[Any, str]:
     path, reader = repository.path(name), ObjectReader(access)
     in_namespace = name.startswith(f"{INTERNAL}/")
     where = reader.describe(name) if in_namespace else str(path)
-    make = f"Make it with `lakectl refs-dump lakefs://{repository.name} -o {path.name}`"
+    make = f"Make it with `lakectl refs-dump lakefs://REPOSITORY -o {path.name}` (the name on the server)"
     try:
         text = reader.read(name).decode() if in_namespace else path.read_text("utf-8")
         return json.loads(text), where

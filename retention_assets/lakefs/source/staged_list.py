@@ -112,7 +112,7 @@ class StagedScan:
                 return Scan(self.run_id, tuple(locations), tuple(shown))
             run_of_page = self._client.expect(response, "run_id", str)
             if (self.run_id and run_of_page != self.run_id) or not _RUN_ID.fullmatch(run_of_page):
-                in_run = f", in the run {self.run_id!r}" if self.run_id else ""
+                in_run = f", although the scan is the run {self.run_id!r}" if self.run_id else ""
                 raise self._unusable(f"a page of the run {run_of_page!r}{in_run}")
             self.run_id, token = run_of_page, _token_of(response)
             if location := self._location(response):

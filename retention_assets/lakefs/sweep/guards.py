@@ -22,7 +22,10 @@ from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: docs/lakefs-formats.md, "Dumps"
 _PROTECTS = timedelta(hours=1)  # with this `settle`, the list of a later plan is newer than the references of this one
-ONE_RUN = "Make all tables of the day again in one run. If the list is still too old, set `settle` to at least 1h."
+ONE_RUN = (
+    "Make all tables of the day again in one run: `retention plan`, or the plan job in Dagster. If the list is still "
+    "too old, set `settle` to at least 1h."
+)
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
@@ -61,8 +64,8 @@ def unusable_staged_list(
     if references_at - complete_until > _APART and (of_dump or is_short):
         problem = (
             f"the staged list {begun} is more than {format_duration(_APART)} older than the references {references}: "
-            "staged objects with the content of a HEAD are not in the list, and if the branch moved since, not in the "
-            "references either."
+            "the list has no staged object with the content of a HEAD, and if the branch moved since, the references "
+            "do not show this content either."
         )
         if of_dump or settle is None:
             return problem

@@ -239,8 +239,9 @@ class LakeFSLiveness:
         if age > oldest:
             raise GuardRefused(
                 f"{repository.name}: {which}. It does not show which objects are live again by now, so it may be at "
-                f"most {format_duration(oldest)} old. {self._undone} {new_dump} To use this dump, set "
-                f"source.dump_age. For one sweep, add `--dump-age {age // _HOUR + 2}h`."
+                f"most {format_duration(oldest)} old. {self._undone} {new_dump} If you are sure "
+                "that nothing became live since this dump, you can use it: set source.dump_age, or for one sweep add "
+                f"`--dump-age {age // _HOUR + 2}h`."
             )
         last = self._query.last_read_at
         if last is not None and references.taken_at < last:

@@ -678,7 +678,7 @@ def _warnings(
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
         heads = counted(len(gone), "branch head of earlier plans is", "branch heads of earlier plans are")
         warnings.append(
-            f"{heads} gone: {names}. The reflog keeps their commits for the retention period of each branch. If a "
+            f"{heads} gone: {names}. The reflog keeps the commits of each branch for its retention period. If a "
             f"branch was deleted by mistake, create it again from its commit: {gone[0].name} was at "
             f"{gone[0].commit_id}. `retention lint {parameters.repository}` lists all of them with their commits."
         )

@@ -120,12 +120,14 @@ def live_exist(
         F.count_if(collected).alias("collected"),
         F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
     ).collect()[0]
-    detail = f"every referenced object exists; {counted(row['collected'], 'was', 'were')} collected by lifecycle rules"
+    detail = "no referenced object is missing without a known reason"
+    if row["collected"]:
+        detail += f"; lifecycle rules deleted {row['collected']:,}"
     if row["elsewhere"]:
         elsewhere = counted(row["elsewhere"], "referenced address is", "referenced addresses are")
         detail += f"; {elsewhere} outside the namespace and not checked"
     if row["lost"]:
-        detail += f"; {counted(row['lost'], 'is', 'are')} lost, as acknowledged"
+        detail += f"; {row['lost']:,} acknowledged as lost"
     if row["missing"]:
         objects = counted(row["missing"], "referenced object is", "referenced objects are")
         detail = f"{objects} not in the store, first {row['first']}"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import s3transfer.exceptions  # type: ignore[import-untyped]
 from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore
 
 from retention_assets.objectstore.access import StoreAccess
@@ -42,7 +42,12 @@ _SAME_OWNER = -1  # for chown
 # s3transfer's error if the source changes during a copy in parts. Before s3transfer 0.15, S3's error is raised instead.
 _CHANGED_DURING_COPY = getattr(s3transfer.exceptions, "S3CopyFailedError", ())
 _PRECONDITION_CODES = ("PreconditionFailed", "412")
+_NOT_IMPLEMENTED = "NotImplemented"
 _OF_THE_BUCKET = ("bucket", "region", "default_region")
+
+
+class _TargetTaken(Exception):
+    """An object was written to the target during a copy that must not overwrite."""
 
 
 class CopyStrategy(Protocol):
@@ -51,14 +56,19 @@ class CopyStrategy(Protocol):
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         """Copy the object `found` at `path` to `to`, without retries; return the failure, or None for success.
 
-        The failure is `OTHER_OBJECT` if the store refused because there is another object at `path` now. Not every
-        store and server checks this.
+        The failure is `OTHER_OBJECT` if the store refused because there is another object at `path` now or, for a
+        strategy that does not overwrite, because there is an object at `to`. Not every store and server checks this.
         """
         ...
 
 
 def copy_strategy(
-    source: StoreAccess, target: StoreAccess, connections: int, one_request: int = _ONE_REQUEST
+    source: StoreAccess,
+    target: StoreAccess,
+    connections: int,
+    one_request: int = _ONE_REQUEST,
+    *,
+    overwrites: bool = True,
 ) -> CopyStrategy:
     """Return the fastest strategy for two stores. Errors: as `StoreAccess.open`, `s3_bucket` and `require_copyable`.
 
@@ -67,15 +77,16 @@ def copy_strategy(
         target: the store to copy to.
         connections: the number of threads that will use the strategy.
         one_request: the largest object in bytes that S3 copies with one request.
+        overwrites: whether a copy may take the place of an object at the target.
     """
     require_copyable(source, target)
     here, there = source.open(retrying=False), target.open(retrying=False)
     if source.is_s3 and target.is_s3 and _service(here.config) == _service(there.config):
-        return _ByS3(here, s3_bucket(target, connections), one_request)
+        return _ByS3(here, s3_bucket(target, connections), one_request, overwrites=overwrites)
     one_kind = type(here) is type(there) and isinstance(here, (AzureStore, GCSStore))
     if one_kind and here.config == there.config:
-        return _WithinContainer(here, there, target)
-    return _Streamed(here, there, source, target)
+        return _WithinContainer(here, there, target, overwrites=overwrites)
+    return _Streamed(here, there, source, target, overwrites=overwrites)
 
 
 def _service(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,16 +99,32 @@ def _prefix(store: Any) -> str:
 
 
 class _ByS3:
-    """Copies with S3's CopyObject, above 5 GiB in parts, on the condition that the source still has its ETag."""
+    """Copies with S3's CopyObject, above 5 GiB in parts, on the condition that the source still has its ETag.
 
-    def __init__(self, source: Any, target: S3Bucket, one_request: int) -> None:
+    Without `overwrites`, there is also the condition that no object is at the target. A server that refuses to know
+    this condition gets the request without it.
+    """
+
+    def __init__(self, source: Any, target: S3Bucket, one_request: int, *, overwrites: bool) -> None:
         self._bucket, self._from = source.config["bucket"], _prefix(source)
         self._target, self._one_request = target, one_request
         self._in_parts = TransferConfig(
             multipart_threshold=one_request, multipart_chunksize=min(_PART, one_request), max_concurrency=2
         )
+        self._if_free = {} if overwrites else {"IfNoneMatch": "*"}
+        # s3transfer does not pass this parameter on to the request that ends a copy in parts.
+        target.client.meta.events.register(
+            "provide-client-params.s3.CompleteMultipartUpload", lambda params, **_: {**params, **self._if_free}
+        )
 
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
+        failure = self._requested(path, to, found)
+        if failure and failure.code == _NOT_IMPLEMENTED and self._if_free:
+            self._if_free = {}
+            failure = self._requested(path, to, found)
+        return failure
+
+    def _requested(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         origin = {"Bucket": self._bucket, "Key": self._from + path}
         key = self._target.key(to)
         extra = {**self._target.extra, **self._target.encryption}
@@ -105,7 +132,8 @@ class _ByS3:
             extra["CopySourceIfMatch"] = f'"{found.e_tag}"'
         try:
             if found.size <= self._one_request:
-                self._target.client.copy_object(Bucket=self._target.name, Key=key, CopySource=origin, **extra)
+                one = {**extra, **self._if_free}
+                self._target.client.copy_object(Bucket=self._target.name, Key=key, CopySource=origin, **one)
             else:
                 extra.pop("BucketKeyEnabled", None)  # boto3 does not accept it here: the bucket's own setting counts
                 self._target.client.copy(origin, self._target.name, key, ExtraArgs=extra, Config=self._in_parts)
@@ -120,7 +148,8 @@ class _ByS3:
 class _WithinContainer:
     """Copies within a container of Azure or a bucket of GCS, without a condition on the ETag of the source."""
 
-    def __init__(self, source: Any, target: Any, access: StoreAccess) -> None:
+    def __init__(self, source: Any, target: Any, access: StoreAccess, *, overwrites: bool) -> None:
+        self._overwrites = overwrites
         self._root = type(source)(
             config=source.config, client_options=source.client_options, retry_config=source.retry_config
         )
@@ -129,7 +158,9 @@ class _WithinContainer:
 
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         try:
-            self._root.copy(self._from + path, self._to + to)
+            self._root.copy(self._from + path, self._to + to, overwrite=self._overwrites)
+        except AlreadyExistsError:
+            return OTHER_OBJECT
         except (BaseError, OSError, ValueError) as error:
             return failure_of(error, self._access.options.values())
         return None
@@ -143,8 +174,10 @@ class _Streamed:
     keeps.
     """
 
-    def __init__(self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess) -> None:
-        self._source, self._target = source, target
+    def __init__(
+        self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess, *, overwrites: bool
+    ) -> None:
+        self._source, self._target, self._overwrites = source, target, overwrites
         self._secrets = (*source_access.options.values(), *target_access.options.values())
         # Another kind of store may refuse the names of the metadata. Local files have none.
         self._keeps_attributes = type(source) is type(target) and not isinstance(target, LocalStore)
@@ -156,17 +189,30 @@ class _Streamed:
         try:
             if found.size <= _CHUNK:
                 response = self._source.get(path, options=condition)
-                self._target.put(to, response.bytes(), attributes=self._attributes(response))
+                self._put_whole(to, response.bytes(), self._attributes(response))
             else:
                 # obstore's blocking calls cannot read a chunk while a write is in progress; its async calls can.
                 asyncio.run(self._put(to, path, found.size, condition))
             if self._are_local:
                 self._keep_permissions(path, to)
-        except PreconditionError:
+        except (PreconditionError, AlreadyExistsError, _TargetTaken):
             return OTHER_OBJECT
         except (BaseError, OSError, ValueError) as error:
             return failure_of(error, self._secrets)
         return None
+
+    def _put_whole(self, to: str, content: Any, attributes: dict[str, str] | None) -> None:
+        mode = "overwrite" if self._overwrites else "create"
+        try:
+            self._target.put(to, content, attributes=attributes, mode=mode)
+        except NotSupportedError:
+            self._target.put(to, content, attributes=attributes)
+
+    async def _require_free(self, to: str) -> None:
+        """Raise _TargetTaken if an object is at the target. No store has this condition for a stream of parts."""
+        with suppress(FileNotFoundError):
+            await self._target.head_async(to)
+            raise _TargetTaken(to)
 
     async def _put(self, to: str, path: str, size: int, condition: Mapping[str, str]) -> None:
         chunk = max(_CHUNK, ceil(size / _MOST_PARTS))
@@ -176,7 +222,10 @@ class _Streamed:
         async def parts() -> AsyncIterator[Any]:
             yield await first.bytes_async()
             for one in options[1:]:
-                yield await (await self._source.get_async(path, options=one)).bytes_async()
+                content = await (await self._source.get_async(path, options=one)).bytes_async()
+                if one is options[-1] and not self._overwrites:
+                    await self._require_free(to)
+                yield content
 
         attributes = self._attributes(first)
         await self._target.put_async(to, parts(), attributes=attributes, chunk_size=chunk, max_concurrency=2)
@@ -243,7 +292,8 @@ class ObjectCopier:
     not overwritten if its size or its MD5 differs. If both are equal, the object is not copied again. If the sizes are
     equal and the ETags cannot be compared, the object is copied and overwrites the existing one, unless an earlier
     attempt verified this copy, or `overwrites` is False. An object that is written to the target between the check and
-    the copy is overwritten too.
+    the copy is overwritten too. If `overwrites` is False, the store checks the target again when the copy takes its
+    place; of a copy above 8 MiB that passes through this machine, the check is just before its last part is sent.
     """
 
     def __init__(
@@ -257,7 +307,7 @@ class ObjectCopier:
         """Open both stores. Errors: as `copy_strategy`."""
         self._overwrites = overwrites
         self._source, self._target = _CheckedStore(source), _CheckedStore(target)
-        self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE)
+        self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE, overwrites=overwrites)
         self._is_to_local_files = target.is_local
         self._rate_limiter, self._random = rate_limiter or RateLimiter(), Random()
 
@@ -334,6 +384,10 @@ class ObjectCopier:
         failure = self._sent(copy, found, before_deadline)
         if isinstance(failure, ObjectResult):
             return failure
+        if failure is OTHER_OBJECT and not self._overwrites and (there := self._target.head(copy.to)):
+            if isinstance(there, Failure):
+                return there  # else an object was written there meanwhile: by a request whose response was lost?
+            return None if self._same_content(copy, found, there) == SIZE_AND_ETAG else _NOT_OVERWRITTEN
         if failure is OTHER_OBJECT:
             return ObjectResult(Outcome.SKIPPED, failure.detail)
         if failure and failure.kind is Kind.OBJECT_MISSING and self._source.head(copy.path) is None:
@@ -373,8 +427,11 @@ class ObjectCopier:
             return there
         verified_by = self._same_content(copy, found, there) if there else None
         if there is None or verified_by is None:
-            at_target = _described(there) if there else "nothing"
-            return ObjectResult(Outcome.FAILED, f"copied from {_described(found)}, but at the target is {at_target}")
+            at_target = _described(there) if there else "no object"
+            detail = (
+                f"the copy is missing or differs: the source is {_described(found)}, and the target has {at_target}"
+            )
+            return ObjectResult(Outcome.FAILED, detail)
         return VerifiedCopy(found.size, found.e_tag, there.e_tag, verified_by)
 
     def _same_content(self, copy: Copy, found: ObjectMetadata, there: ObjectMetadata) -> str | None:

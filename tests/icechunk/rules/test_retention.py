@@ -79,8 +79,8 @@ def test_the_longest_retention_of_the_references_that_reach_a_snapshot_decides()
 def test_keep_last_keeps_the_newest_snapshots_whatever_their_age():
     policy = SnapshotPolicy((branch_rule("main", 0, 2), branch_rule("dev", 0, 3)))
     assert expired(LINES, policy) == {"a"}
-    assert decided(LINES, policy, "c").reason == "kept: it is among the 2 newest of branch main (rule main)"
-    assert decided(LINES, policy, "b").reason == "kept: it is among the 3 newest of branch dev (rule dev)"
+    assert decided(LINES, policy, "c").reason == "kept: it is one of the 2 newest snapshots of branch main (rule main)"
+    assert decided(LINES, policy, "b").reason == "kept: it is one of the 3 newest snapshots of branch dev (rule dev)"
 
 
 def test_a_snapshot_pushed_out_by_newer_ones_expires_when_the_last_of_them_is_written():

@@ -91,5 +91,5 @@ def test_an_invalid_length_of_the_log_is_refused(strange):
 
 
 def test_a_configuration_that_is_no_mapping_is_refused():
-    with pytest.raises(CorruptFile, match="it is not a mapping"):
+    with pytest.raises(CorruptFile, match="the configuration that `repo` has of the repository is not a mapping"):
         updates_per_file(replace(EMPTY, config=write_flexbuffer([1])))

@@ -178,7 +178,7 @@ def test_a_branch_that_moved_to_a_snapshot_to_release_is_not_deleted_and_the_pla
         else:
             opened.create_branch("rescue", repository.ids[name])
         before = changed.files()
-        with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids[name]} first"):
+        with pytest.raises(GuardRefused, match=f"that a branch or tag reaches again: {repository.ids[name]}"):
             changed.publish(plan)
         assert changed.files() == before
 
@@ -297,7 +297,7 @@ def test_a_branch_that_moved_to_a_snapshot_to_drop_is_not_deleted_and_the_plan_i
     assert plan.deleted_branches == ("old",)
     repository.open().reset_branch("old", repository.ids["e"])
     before = repository.files()
-    with pytest.raises(GuardRefused, match=rf"reachable from a branch or tag again, {repository.ids['e']} first"):
+    with pytest.raises(GuardRefused, match=rf"that a branch or tag reaches again: {repository.ids['e']}"):
         repository.publish(plan, policy)
     assert repository.files() == before
 
@@ -309,7 +309,7 @@ def test_a_tag_file_that_was_replaced_is_not_deleted_and_the_plan_is_refused(tmp
     assert "v1" in plan.deleted_tags
     (repository.directory / "refs/tag.v1/ref.json").write_bytes(write_reference(decode_id(repository.ids["c"])))
     before = repository.files()
-    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids['c']} first"):
+    with pytest.raises(GuardRefused, match=f"that a branch or tag reaches again: {repository.ids['c']}"):
         repository.publish(plan)
     assert repository.files() == before
     planned_tip = ReferenceChange("tag", "v1", decode_id(repository.ids["b"]), None)
@@ -324,7 +324,7 @@ def test_a_branch_created_again_after_a_sweep_removed_it_is_not_deleted_by_the_n
     repository.publish(plan)
     repository.open().create_branch("old", repository.ids["z"])
     left = frozenset(one for one in plan.deleted if one.name != "old")  # see `edits_left`
-    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids['z']} first"):
+    with pytest.raises(GuardRefused, match=f"that a branch or tag reaches again: {repository.ids['z']}"):
         repository.publish(replace(plan, deleted=left))
     assert "old" in repository.open().list_branches()
 
@@ -392,7 +392,7 @@ def test_a_tag_on_a_snapshot_to_release_refuses_the_plan(tmp_path, spec_version:
     plan = repository.plan(policy)
     repository.open().create_tag("late", repository.ids[name])
     before = repository.files()
-    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids[name]} first"):
+    with pytest.raises(GuardRefused, match=f"that a branch or tag reaches again: {repository.ids[name]}"):
         repository.publish(plan, policy)
     assert repository.files() == before
 
@@ -409,7 +409,7 @@ def test_a_snapshot_tagged_after_the_publication_refuses_the_next_attempt(tmp_pa
             repository.open().create_tag("late", repository.ids["a"])
         return
     repository.open().create_tag("late", repository.ids["a"])
-    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids['a']} first"):
+    with pytest.raises(GuardRefused, match=f"that a branch or tag reaches again: {repository.ids['a']}"):
         repository.publish(plan, policy)
 
 
@@ -438,7 +438,7 @@ def test_a_reference_that_must_stay_on_a_snapshot_to_release_refuses_the_plan(
     plan = repository.plan()
     short = replace(plan, deleted=frozenset(one for one in plan.deleted if one.kind != lacks))
     before = repository.files()
-    with pytest.raises(GuardRefused, match=r"the plan removes are reachable from a branch or tag again.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"that a branch or tag reaches again.*Plan again"):
         repository.publish(short)
     assert repository.files() == before
 

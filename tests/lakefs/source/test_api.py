@@ -416,7 +416,7 @@ class TestRelease:
         self.written(lake, NOW)
         orchard.pages = [True, True]
         server.before("POST", PREPARE, lambda: setattr(orchard, "run_id", LOST_RUN), nth=2)
-        with pytest.raises(SourceError, match=f"a page of the run '{LOST_RUN}', in the run"):
+        with pytest.raises(SourceError, match=f"a page of the run '{LOST_RUN}', although the scan is the run"):
             own.staged()
         assert not (lake / STAGED).parent.exists()
 

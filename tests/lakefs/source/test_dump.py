@@ -20,7 +20,7 @@ from retention_assets.lakefs.source.repository import RULES
 from retention_assets.lakefs.source.staged_objects import staged_rows
 from retention_assets.objectstore.access import StoreAccess
 from tests.end_to_end.command import orchard_on_disk
-from tests.lakefs_repositories import NAME, Version, build_repository
+from tests.lakefs_repositories import Version, build_repository
 from tests.lakefs_tables import Range, write_metarange
 from tests.objectstore.s3 import Bucket
 from tests.saved_repositories import api, copy_saved_repository
@@ -159,7 +159,7 @@ def test_a_dump_file_that_cannot_be_read_is_named_with_the_command_that_makes_it
     place = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
     file = tmp_path / "dump.json"
     file.unlink() if content is None else file.write_bytes(content)
-    remedy = f"`lakectl refs-dump lakefs://{NAME} -o dump.json`"
+    remedy = "`lakectl refs-dump lakefs://REPOSITORY -o dump.json`"
     with pytest.raises(
         ConfigurationError, match=rf"^{file}: the dump cannot be read \({why}.*\)\. Nothing was deleted\. .*{remedy}"
     ):
@@ -179,7 +179,7 @@ def test_a_dump_that_is_missing_from_the_namespace_is_refused_with_the_command_t
     built = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
     repository = built.repository({"default_retention_days": 1}, source={"dump": "_lakefs/dump.json"})
     where = rf"file://{built.lake}/_lakefs/dump\.json"
-    remedy = rf"`lakectl refs-dump lakefs://{NAME} -o dump\.json`, and upload it"
+    remedy = r"`lakectl refs-dump lakefs://REPOSITORY -o dump\.json` \(the name on the server\), and upload it"
     with pytest.raises(
         ObjectMissing, match=rf"^{where}: the dump is not in the store\. Nothing was deleted\. .*{remedy}"
     ):

@@ -87,7 +87,7 @@ def test_a_staged_list_that_may_lack_objects_is_refused(tmp_path: Path, after: t
 
 def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
     seen = rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC\. .* at most 1d old"
-    remedy = r"Replace it with a new dump .*set source.dump_age. For one sweep, add `--dump-age 74h`"
+    remedy = r"Replace it with a new dump .*set source.dump_age, or for one sweep add `--dump-age 74h`"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} {remedy}"):
         of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
 

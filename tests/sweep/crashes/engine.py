@@ -180,7 +180,7 @@ class InProcessEngine:
             outcome, detail = Outcome.SKIPPED, "came back to life"
         elif name not in stored:
             is_passed_on = self.keeps_missing and not is_live
-            outcome, detail = (None, None) if is_passed_on else (Outcome.MISSING, "was gone before")
+            outcome, detail = (None, None) if is_passed_on else (Outcome.MISSING, "was already gone")
             if targets and not is_passed_on:
                 found = InterruptedMoves({}).result(address(name), size, targets)
                 outcome, detail = found.outcome, found.detail

@@ -157,6 +157,11 @@ class Warehouse:
         Spark takes the characters of a URL literally. obstore decodes `%23`, and ends the path before `#` and `?`.
         """
         if "://" not in self._root:
+            if Path(self._root).is_file():
+                raise ConfigurationError(
+                    f"{self._root}: the warehouse is a file, and must be a directory. Nothing was read or deleted. "
+                    "Correct `warehouse`."
+                )
             store = LocalStore(self._root, mkdir=True)
             return store, store
         url = self._root.replace("s3a://", "s3://", 1).translate(_ENCODED)

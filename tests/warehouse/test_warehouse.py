@@ -473,3 +473,10 @@ def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_tabl
     expected = POTENTIAL_COMMITS.stored
     assert [stored.field(name).type.value_field.nullable for name in ("branches", "left_branches")] == [True, True]
     assert stored.names == expected.names
+
+
+def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
+    file = tmp_path / "tables"
+    file.touch()
+    with pytest.raises(ConfigurationError, match=r"tables: the warehouse is a file, and must be a directory\. Nothing"):
+        Warehouse(str(file))

@@ -348,7 +348,11 @@ DOCUMENTS = {
     ),
     "a key without a value": (
         "warehouse:\nrepositories: {}\n",
-        "warehouse: has no value: write one, or remove the key",
+        "warehouse: has no value: write one, or remove it",
+    ),
+    "an option without a value": (
+        "warehouse: w\nrepositories: {}\nspark:\n  spark.x:\n",
+        "spark.spark.x: has no value: write one, or remove it\n",
     ),
     "a text that begins with an asterisk": (
         "warehouse: *main\n",

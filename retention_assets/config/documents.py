@@ -30,8 +30,9 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
     "union_tag_not_found": _KINDS,
 }
 
+_NUMBERS = (("int",), ("float",), ("bool",))  # pydantic's names of the choices of a value, at the end of a path
 _OF_KEY = "[key]"  # pydantic's path ends with this if the problem is the key itself, not its value
-_NO_VALUE = "has no value: write one, or remove the key"
+_NO_VALUE = "has no value: write one, or remove it"
 _NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
 _HINTS = {  # by a part of YAML's own message
     "expected <block end>": "the line is indented more or less than its neighbours",
@@ -140,8 +141,9 @@ def wrong_keys(
         parts = in_file(problem["loc"], problem["type"])
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
         reason = reason.replace("Input should be ", "must be ")
-        if problem["input"] is None and problem["type"] in ("string_type", "bool_type", "list_type", "tuple_type"):
+        if problem["input"] is None and problem["type"].endswith("_type") and reason != _MAPPING:
             reason = _NO_VALUE
+            parts = parts[:-1] if parts[-1:] in _NUMBERS else parts
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
             parts, reason = parts[:-2], _NOT_TEXT  # the part before `[key]` is the key, as Python spells it
         if model and problem["type"] == "extra_forbidden":
@@ -149,7 +151,9 @@ def wrong_keys(
             reason += "".join(f" (did you mean `{one}`?)" for one in get_close_matches(str(parts[-1]), known, 1))
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         found.append(f"{key or 'the document'}: {reason}")
-    return list(dict.fromkeys(found))
+    # A value that may be a text or a mapping has two problems if it is null.
+    without = {f"{one.removesuffix(_NO_VALUE)}{_MAPPING}" for one in found if one.endswith(_NO_VALUE)}
+    return [one for one in dict.fromkeys(found) if one not in without]
 
 
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:

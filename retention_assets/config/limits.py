@@ -41,13 +41,17 @@ _BUCKET_USER = re.compile(r"((?:s3[an]?|gc?s)://)[^/:]*@")
 
 def _location(value: str) -> str:
     """Return the URL or path of a folder. Errors: ValueError for a spelling that would be read as a relative path."""
-    if not value.strip():
-        raise ValueError("must not be empty: write a URL, or a path")
     if value.startswith("file:") and not value.startswith("file://"):
         path = value.removeprefix("file:")
         raise ValueError(f"{value!r} is not a URL: write file://{path}, or the path {path}")
     if value.startswith("~"):
         raise ValueError(f"{value!r} begins with `~`, which only a shell reads as a home folder: write the full path")
+    return value
+
+
+def _not_empty(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty: write a URL, or a path")
     return value
 
 
@@ -63,7 +67,8 @@ def _without_user(value: str) -> str:
     return value
 
 
-Namespace = Annotated[str, AfterValidator(_location)]  # as the lakeFS server has it, for example with a user
+# As the lakeFS server has it, for example with a user.
+Namespace = Annotated[str, AfterValidator(_not_empty), AfterValidator(_location)]
 # A URL, or a path that is relative to the configuration file.
 Location = Annotated[str, AfterValidator(_location), AfterValidator(_without_user)]
 PositiveDuration = Annotated[

@@ -72,7 +72,7 @@ class FromEnvironment(Model):
 
 def _from_environment(value: object) -> object:
     """Return the value. Errors: ValueError, without the text, for a secret in clear."""
-    if isinstance(value, str | int):
+    if value is None or isinstance(value, str | int):
         raise ValueError("is a secret: set an environment variable, and write `{env: NAME}` with its name")
     return value
 

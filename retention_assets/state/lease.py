@@ -10,14 +10,14 @@ newest record. This fingerprint shows whether that record was changed or removed
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.records import newest_fingerprint
 from retention_assets.warehouse.warehouse import Warehouse
@@ -25,7 +25,6 @@ from retention_assets.warehouse.warehouse import Warehouse
 LEASES = "leases"
 MARGIN = timedelta(minutes=5)  # assumption: clocks of two machines differ by less, and no request takes longer
 _NAME = re.compile(r"\d{8,}\.json")
-_KEYS = {"holder", "fence", "at", "until", "released"}  # of every lease document
 _UNKNOWN = "(unknown: the newest lease was damaged)"
 _NO_END = datetime(9999, 12, 31, tzinfo=UTC)
 _TRIES = 100  # attempts to stop a sweep that renews its lease at the same time
@@ -70,7 +69,11 @@ def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock,
         with suppress(Exception):
             release_lease(warehouse, lease, clock())
         raise
-    release_lease(warehouse, lease, clock())
+    try:
+        release_lease(warehouse, lease, clock())
+    except RetentionError as error:
+        error.say_nothing_more()  # what the lease was for was done
+        raise
 
 
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
@@ -124,7 +127,7 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
     parts = lease.repository, LEASES, _name(lease.number)
     if warehouse.has_document_after(*parts, named=_NAME) or (document := warehouse.read_document(*parts)) is None:
         return False
-    written = (document["holder"], document["fence"], document["until"], document["released"])
+    written = tuple(map(document.get, ("holder", "fence", "until", "released")))
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
 
 
@@ -137,7 +140,7 @@ def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
     last = _name(lease.number)
     later = [one for one in warehouse.documents(lease.repository, LEASES) if one > last and _NAME.fullmatch(one)]
     documents = filter(None, (warehouse.read_document(lease.repository, LEASES, name) for name in later))
-    if any(one["fence"] != lease.fence and one["until"] != _NO_END.isoformat() for one in documents):
+    if any(one.get("fence") != lease.fence and one.get("until") != _NO_END.isoformat() for one in documents):
         raise _lease_lost(warehouse, lease)
 
 
@@ -307,13 +310,24 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
         document = warehouse.read_document(*parts)
     except TableContractError:
         document = {}
-    if document is not None and not document.keys() >= _KEYS:
+    if document is not None and not _is_whole(document):
         raise TableContractError(
             f"{warehouse.location(*parts)}: this newest lease is damaged, so it is unknown whether a run holds it. "
             "Nothing was changed or deleted. Make sure that no sweep, restore or purge runs. Then a new lease takes "
             f"its place: `retention stop {repository}`, and then `retention resume {repository}`."
         )
     return number, document
+
+
+def _is_whole(document: Mapping[str, Any]) -> bool:
+    """Return whether a lease document has values of the right kinds."""
+    try:
+        times = [datetime.fromisoformat(document[key]) for key in ("at", "until")]
+        kinds = str, int, bool
+        values = document["holder"], document["fence"], document["released"]
+    except (KeyError, TypeError, ValueError):
+        return False
+    return all(time.tzinfo for time in times) and all(map(isinstance, values, kinds))
 
 
 def _newest_number(warehouse: Warehouse, repository: str) -> int:

@@ -229,17 +229,23 @@ def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
 
     The columns are folder, address, and `url` of the other quarantine. `rows`: see `with_folders`.
     """
-    elsewhere = open_moves(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
-    return elsewhere.select(
-        "folder", "address", F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
-    )
+    key = ["folder", "address"]
+    elsewhere = moves_of(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
+    finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
+    without_folder = F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
+    return elsewhere.select(*key, without_folder).join(finished, on=key, how="left_anti")
 
 
 def open_moves(rows: DataFrame) -> DataFrame:
-    """Return the rows of attempts to move objects of which no sweep recorded a result. `rows`: see `with_folders`."""
+    """Return the rows of attempts to move objects without a result: the run was interrupted, or is still running.
+
+    Objects that are finished are left out. `rows`: see `with_folders`.
+    """
     key = ["folder", "address"]
     finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
-    return moves_of(rows).join(finished, on=key, how="left_anti")
+    with_result = rows.where(F.col("outcome") != Outcome.ATTEMPTED).select(*key, "fence")
+    moves = moves_of(rows).join(with_result, on=[*key, "fence"], how="left_anti")
+    return moves.join(finished, on=key, how="left_anti")
 
 
 def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:

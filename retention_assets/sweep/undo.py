@@ -147,7 +147,7 @@ class UndoResult:
         reasons = []
         if self.failed:
             reasons.append(
-                f"{self.failed:,} failed, or another run changed them: the log names the first, and `retention report "
+                f"{self.failed:,} failed, or somebody changed them: the log names the first, and `retention report "
                 f"{repository} --as-of DAY` has the error, with the day of the plan."
             )
         if self.skipped:

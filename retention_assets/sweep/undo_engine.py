@@ -224,13 +224,13 @@ class UndoEngine(LedgerEngine):
 
     def _count_gone_again(self) -> int:
         """Return how many objects were gone or changed again after they were restored. A log line names the first."""
-        of_run = self._rows(LEDGERS).where((F.col("fence") == self._fence) & (F.col("detail") == GONE_AGAIN))
-        number, first = _count_and_first_address(of_run.select("address").distinct())
+        of_run = latest_of(self._rows(LEDGERS).where(F.col("fence") == self._fence))
+        number, first = _count_and_first_address(of_run.where(F.col("detail") == GONE_AGAIN).select("address"))
         if number:
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
                 "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
-                "stay."
+                "stay. To restore again, wait for sweep.window plus five minutes."
             )
         return number
 

@@ -11,9 +11,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from obstore.store import LocalStore
 
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate import copying
 from retention_assets.objectstore.mutate.copying import OTHER_OBJECT, Copy, ObjectCopier, VerifiedCopy, copy_strategy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
@@ -279,6 +281,59 @@ class TestWithoutOverwriting:
         faulty.faults.refuses = lambda request: "NotImplemented" if wants_no_object(request) else None
         assert isinstance(copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4), VerifiedCopy)
         assert sum(map(is_copy, faulty.requests)) == 2
+
+    def test_a_client_that_does_not_know_the_condition_copies_without_it(
+        self, faulty: FaultyS3, access: StoreAccess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(copying, "_IF_FREE", {"IfAbsent": "*"})
+        assert isinstance(copy_one(ObjectCopier(access, access, overwrites=False), "x", "kept", 4), VerifiedCopy)
+        assert not any(map(wants_no_object, faulty.requests))
+
+    @pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
+    @pytest.mark.parametrize(
+        "error", [NotImplementedError("no such mode"), PermissionError("no hard links")], ids=["unknown", "no_links"]
+    )
+    def test_a_store_that_cannot_create_only_is_asked_for_the_object_once_more(
+        self, tmp_path: Path, error: Exception, is_taken: bool
+    ) -> None:
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "here" / "x").write_bytes(b"ours")
+        copier = ObjectCopier(
+            *(StoreAccess(f"file://{tmp_path}/{name}") for name in ("here", "there")), overwrites=False
+        )
+        strategy: Any = copier._copy_strategy
+        target = strategy._target
+
+        class WithoutCreation(LocalStore):
+            def put(self, path: str, content: Any, *, attributes: Any = None, mode: str = "overwrite") -> Any:
+                if mode == "create":
+                    if is_taken:
+                        (tmp_path / "there" / "kept").write_bytes(b"another")
+                    raise error
+                return target.put(path, content, attributes=attributes)
+
+        strategy._target = WithoutCreation(tmp_path / "there")
+        done = copy_one(copier, "x", "kept", 4)
+        assert isinstance(done, VerifiedCopy) is not is_taken
+        assert (tmp_path / "there" / "kept").read_bytes() == (b"another" if is_taken else b"ours")
+
+    def test_an_object_of_the_same_size_may_be_the_copy_of_a_lost_response(self, tmp_path: Path) -> None:
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "here" / "x").write_bytes(b"ours")
+        copier = ObjectCopier(
+            *(StoreAccess(f"file://{tmp_path}/{name}") for name in ("here", "there")), overwrites=False
+        )
+        copy_object = copier._copy_strategy.copy_object
+
+        def twice(*arguments: Any) -> Any:
+            copy_object(*arguments)
+            return copy_object(*arguments)
+
+        copier._copy_strategy.copy_object = twice  # type: ignore[method-assign]
+        done = copy_one(copier, "x", "kept", 4)
+        assert "perhaps by this run" in str(done.detail)
 
     def test_the_request_that_ends_a_copy_in_parts_has_the_condition(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess

@@ -437,7 +437,21 @@ def hold(warehouse: Warehouse) -> AbstractContextManager[Lease]:
     return held_lease(warehouse, "orchard", "a-run", lambda: NOW, LIFE)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"holder": "a-run"}'], ids=["empty", "without_keys"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b'{"holder": "a-run"}', id="without_keys"),
+        pytest.param(
+            b'{"holder": "a", "fence": 1, "at": "2026-11-01T00:00:00+00:00", "until": null, "released": false}',
+            id="no_time",
+        ),
+        pytest.param(
+            b'{"holder": "a", "fence": 1, "at": "2026-11-01T00:00:00", "until": "2026-11-01T00:00:00", "released": 0}',
+            id="without_a_time_zone",
+        ),
+    ],
+)
 def test_a_damaged_lease_is_refused_until_a_person_stops_and_resumes_sweeps(
     warehouse: Warehouse, tmp_path: Path, content: bytes
 ) -> None:

@@ -234,6 +234,31 @@ def test_a_copy_stays_if_the_restored_object_is_gone_or_another_one_before_the_c
     assert "b" not in world.copies()
 
 
+def test_an_object_that_a_repeated_task_restores_again_has_not_failed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, log = quarantined_world(tmp_path / "world"), list[str]()
+    complete = LedgerLocation.append
+
+    def append(location: LedgerLocation, rows: pa.Table, name: str, kind: str) -> None:
+        complete(location, rows, name, kind)
+        if kind == DONE and "first" in name and not name.endswith(AFTER):
+            world.remove("b")
+
+    def run_twice(objects: DataFrame, task: TaskSpec) -> BatchResult:
+        table = objects.select(*OBJECTS.names).toArrow().cast(OBJECTS)
+        for worker in ("first", "second"):
+            (tally,) = [row for one in work(task, table.to_batches(), worker) for row in one.to_pylist()]
+        return BatchResult({tally["outcome"]: Amount(tally["objects"], tally["bytes"])}, tally["until"])
+
+    monkeypatch.setattr(undo_engine, "run_on_spark", run_twice)
+    monkeypatch.setattr(LedgerLocation, "append", append)
+    restore(replace(undo(spark, world), log=log.append), selected("b")).require_complete(REPOSITORY, "restored")
+    assert not [line for line in log if "somebody removed or changed" in line]
+    assert world.stored()["b"] == content("b")
+    assert "b" not in world.copies()
+
+
 def die_after(patch: pytest.MonkeyPatch, step: str) -> None:
     """Let the worker of a restore end after it wrote results (`append`), or deleted copies (`clean_up`)."""
     of, name = (LedgerLocation, "append") if step == "append" else (Restore, "clean_up")

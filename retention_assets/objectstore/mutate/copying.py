@@ -43,6 +43,7 @@ _SAME_OWNER = -1  # for chown
 _CHANGED_DURING_COPY = getattr(s3transfer.exceptions, "S3CopyFailedError", ())
 _PRECONDITION_CODES = ("PreconditionFailed", "412")
 _NOT_IMPLEMENTED = "NotImplemented"
+_IF_FREE = {"IfNoneMatch": "*"}
 _OF_THE_BUCKET = ("bucket", "region", "default_region")
 
 
@@ -111,7 +112,9 @@ class _ByS3:
         self._in_parts = TransferConfig(
             multipart_threshold=one_request, multipart_chunksize=min(_PART, one_request), max_concurrency=2
         )
-        self._if_free = {} if overwrites else {"IfNoneMatch": "*"}
+        parameters = target.client.meta.service_model.operation_model("CopyObject").input_shape.members
+        can_ask = not overwrites and _IF_FREE.keys() <= parameters.keys()  # not before botocore 1.41
+        self._if_free = _IF_FREE if can_ask else {}
         # s3transfer does not pass this parameter on to the request that ends a copy in parts.
         target.client.meta.events.register(
             "provide-client-params.s3.CompleteMultipartUpload", lambda params, **_: {**params, **self._if_free}
@@ -202,11 +205,28 @@ class _Streamed:
         return None
 
     def _put_whole(self, to: str, content: Any, attributes: dict[str, str] | None) -> None:
-        mode = "overwrite" if self._overwrites else "create"
-        try:
-            self._target.put(to, content, attributes=attributes, mode=mode)
-        except NotSupportedError:
-            self._target.put(to, content, attributes=attributes)
+        if not self._overwrites:
+            try:
+                self._target.put(to, content, attributes=attributes, mode="create")
+                return
+            except (BaseError, OSError, NotImplementedError) as error:
+                if isinstance(error, AlreadyExistsError) or not self._cannot_create(error):
+                    raise
+            with suppress(FileNotFoundError):
+                self._target.head(to)
+                raise _TargetTaken(to)
+        self._target.put(to, content, attributes=attributes)
+
+    def _cannot_create(self, error: Exception) -> bool:
+        """Return whether the store may not know the condition that no object is there.
+
+        A local file is created with a hard link, which some file systems do not have, such as exFAT.
+        """
+        return (
+            isinstance(error, NotSupportedError | NotImplementedError)
+            or isinstance(self._target, LocalStore)
+            or failure_of(error, self._secrets).code == _NOT_IMPLEMENTED
+        )
 
     async def _require_free(self, to: str) -> None:
         """Raise _TargetTaken if an object is at the target. No store has this condition for a stream of parts."""
@@ -274,6 +294,11 @@ class VerifiedCopy:
     verified_by: str = SIZE  # or `SIZE_AND_ETAG`
 
 
+_PERHAPS_OWN = ObjectResult(
+    Outcome.FAILED,
+    "an object of the same size was written there meanwhile, perhaps by this run; it was not overwritten. Run again: "
+    "then the bytes are compared",
+)
 _NOT_OVERWRITTEN = ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
 
 
@@ -387,7 +412,10 @@ class ObjectCopier:
         if failure is OTHER_OBJECT and not self._overwrites and (there := self._target.head(copy.to)):
             if isinstance(there, Failure):
                 return there  # else an object was written there meanwhile: by a request whose response was lost?
-            return None if self._same_content(copy, found, there) == SIZE_AND_ETAG else _NOT_OVERWRITTEN
+            verified_by = self._same_content(copy, found, there)
+            if verified_by == SIZE_AND_ETAG:
+                return None
+            return _PERHAPS_OWN if verified_by else _NOT_OVERWRITTEN
         if failure is OTHER_OBJECT:
             return ObjectResult(Outcome.SKIPPED, failure.detail)
         if failure and failure.kind is Kind.OBJECT_MISSING and self._source.head(copy.path) is None:

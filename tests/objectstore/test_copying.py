@@ -306,7 +306,7 @@ class TestWithoutOverwriting:
         target = strategy._target
 
         class WithoutCreation(LocalStore):
-            def put(self, path: str, content: Any, *, attributes: Any = None, mode: str = "overwrite") -> Any:
+            def put(self, path: str, content: Any, *, attributes: Any = None, mode: str = "overwrite") -> Any:  # type: ignore[override]
                 if mode == "create":
                     if is_taken:
                         (tmp_path / "there" / "kept").write_bytes(b"another")

@@ -345,7 +345,7 @@ def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of
     assert lake.plan().checks["metadata_exists"] is False
     details = lake.warehouse.metadata(NAME, "reachable_manifests", DAY).details
     (check_result,) = details.check_results or ()
-    assert re.search(r"an older repo object was put in the place .* missing", check_result.detail)
+    assert re.search(r"missing.* A possible cause: .*an older repo object was put in the place", check_result.detail)
 
 
 @pytest.mark.long

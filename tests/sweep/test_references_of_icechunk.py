@@ -157,7 +157,7 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
     pairing.plan(**{table: {"unread": 2}})
     for message in refused_and_warned(pairing, "there needs 2 lost files that no run has read"):
         assert "Restore the files, or delete the branches and tags that need them. In format 2, also" in message
-        assert message.endswith("stays for ever. Then plan it again: `retention plan there`.")
+        assert message.endswith("give them a rule first. Then plan it again: `retention plan there`.")
 
 
 @pytest.mark.parametrize("table", ["of_manifests", "of_chunks"])

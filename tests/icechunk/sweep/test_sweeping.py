@@ -165,7 +165,7 @@ def test_a_sweep_is_refused_if_the_ops_log_does_not_have_the_newest_entry_of_an_
     losing.sweep("a-run").warehouse.write_document(
         found.document(), "field", "repository_history", AS_OF.date().isoformat(), METADATA
     )
-    refused = f"the newest one at the plan of {AS_OF.date()}.*plan again after `grace`. Nothing was changed or deleted"
+    refused = f"the newest one at the plan of {AS_OF.date()}.*when `grace` has passed. Nothing was changed or deleted"
     with pytest.raises(GuardRefused, match=refused):
         sweep.require_same()
 

@@ -239,7 +239,7 @@ def test_a_branch_of_format_1_after_an_interrupted_upgrade_is_not_removed_if_oth
     (repository.directory / "refs/branch.new").mkdir()
     (repository.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(repository.ids["c"])))
     before = repository.files()
-    with pytest.raises(GuardRefused, match=r"delete the object that the old references name.*Then remove these files"):
+    with pytest.raises(GuardRefused, match=r"save the snapshots that the old references name.*Then remove these files"):
         upgrade(repository.access, now, dry_run=False)
     assert repository.files() == before
 

@@ -44,11 +44,12 @@ def not_ahead_of_store(access: StoreAccess, clock: Clock) -> Clock:
     A difference of up to two seconds cannot be measured, and is ignored. If the store does not give its time, `clock`
     is returned unchanged.
     """
-    now = clock()
+    before = clock()
     there = store_time(access, clock)
-    if there is None or now - there <= _UNKNOWN:
+    after = clock()
+    if there is None or before - there <= _UNKNOWN:
         return clock
-    ahead = now - there
+    ahead = after - there  # not `before`: the store may have begun a new second during the request
     return lambda: clock() - ahead
 
 

@@ -167,6 +167,13 @@ def test_a_clock_is_set_back_by_as_much_as_it_is_ahead_of_the_store(ahead: timed
         assert not_ahead_of_store(access(clock), lambda: IT_IS + ahead)() == IT_IS + becomes
 
 
+def test_a_clock_that_was_set_back_is_not_ahead_although_a_second_began_during_the_request() -> None:
+    ahead, moment = timedelta(minutes=4), timedelta(milliseconds=5)
+    times = iter([IT_IS + ahead - moment, IT_IS + ahead + moment, IT_IS + ahead + moment])
+    with serving(Clock(200)) as clock:
+        assert not_ahead_of_store(access(clock), lambda: next(times))() <= IT_IS
+
+
 def test_a_clock_is_unchanged_if_the_store_does_not_give_its_time() -> None:
     with serving(Clock(200, {})) as clock:
         assert not_ahead_of_store(access(clock), lambda: IT_IS + timedelta(days=1))() == IT_IS + timedelta(days=1)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.config.settings import RecordSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused, RetentionError, StoreError, own_error
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError, own_error
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
@@ -232,6 +232,17 @@ def test_a_copy_stays_if_the_restored_object_is_gone_or_another_one_before_the_c
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
     assert world.stored()["b"] == content("b")
     assert "b" not in world.copies()
+
+
+@pytest.mark.parametrize("selection", [Selection(path="fruit/\udce4pfel"), Selection(address="data/\udce4")])
+def test_a_path_or_address_that_is_not_utf_8_is_refused_before_anything_is_restored(
+    spark: SparkSession, tmp_path: Path, selection: Selection
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    with pytest.raises(
+        ConfigurationError, match=r"is not UTF-8\. Nothing was restored\. Name the object by its address"
+    ):
+        restore(undo(spark, world), selection)
 
 
 def test_an_object_that_a_repeated_task_restores_again_has_not_failed(

@@ -273,10 +273,10 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     return "If nothing changes, no sweep will delete it."
 
 
-_BY_PERSON: dict[str, str] = {
+_BY_PERSON: dict[str, str] = {  # what a person did, by outcome; other outcomes: approved the plan
     Outcome.PURGED: "purge approved",
     Outcome.RESTORED: "restored",
-}  # what a person did, by outcome
+}
 
 
 def _of_removal(removal: Removal) -> Iterator[str]:

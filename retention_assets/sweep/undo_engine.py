@@ -212,7 +212,14 @@ class UndoEngine(LedgerEngine):
         of_plan = self._ended(LEDGERS)
         of_surplus = self._ended(SURPLUS_LEDGERS) if self._surplus.objects else {}
         failed = sum(found[Outcome.FAILED][0] for found in (of_plan, of_surplus) if Outcome.FAILED in found)
-        failed += self._count_gone_again() if not self._live else 0
+        if GONE_AGAIN in of_plan:
+            number, first = of_plan[GONE_AGAIN]
+            failed += number
+            self._undo.log(
+                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
+                "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
+                "stay. To restore again, wait for sweep.window plus five minutes."
+            )
         if self._live or Outcome.SKIPPED not in of_plan:
             return failed, 0
         number, first = of_plan[Outcome.SKIPPED]
@@ -222,25 +229,14 @@ class UndoEngine(LedgerEngine):
         )
         return failed, number
 
-    def _count_gone_again(self) -> int:
-        """Return how many objects were gone or changed again after they were restored. A log line names the first."""
-        of_run = latest_of(self._rows(LEDGERS).where(F.col("fence") == self._fence))
-        number, first = _count_and_first_address(of_run.where(F.col("detail") == GONE_AGAIN).select("address"))
-        if number:
-            self._undo.log(
-                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
-                "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
-                "stay. To restore again, wait for sweep.window plus five minutes."
-            )
-        return number
-
     def _ended(self, tree: str) -> dict[str, tuple[int, str]]:
-        """Return, by the outcome of objects in this run, their number and the first address.
+        """Return, by the outcome of objects in this run (or `GONE_AGAIN`), their number and the first address.
 
         Spark may try a task twice, so the tallies of the tasks can have more or less than the ledger.
         """
         of_run = latest_of(self._rows(tree).where(F.col("fence") == self._fence))
-        found = of_run.groupBy("outcome").agg(F.count(F.lit(1)), F.min("address")).collect()
+        ended = F.when(F.col("detail") == GONE_AGAIN, GONE_AGAIN).otherwise(F.col("outcome"))
+        found = of_run.groupBy(ended).agg(F.count(F.lit(1)), F.min("address")).collect()
         return {outcome: (number, first) for outcome, number, first in found}
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:

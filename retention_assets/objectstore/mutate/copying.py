@@ -411,7 +411,8 @@ class ObjectCopier:
             return failure
         if failure is OTHER_OBJECT and not self._overwrites and (there := self._target.head(copy.to)):
             if isinstance(there, Failure):
-                return there  # else an object was written there meanwhile: by a request whose response was lost?
+                return there
+            # An object was written there meanwhile, perhaps by an earlier request whose response was lost.
             verified_by = self._same_content(copy, found, there)
             if verified_by == SIZE_AND_ETAG:
                 return None

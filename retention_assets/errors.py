@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 _MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
 _REPLACED_FILES = ("repo", "ref.json")  # writers of Icechunk replace these files; all others are written once
+_ENDED = "a person or the system ended it, for example with Ctrl-C"
 _NOTHING_WAS = re.compile(r"\b([Nn])othing was\b")
 
 
@@ -101,9 +102,15 @@ def own_error(error: BaseException) -> RetentionError | None:
 
 
 def brief(error: BaseException) -> str:
-    """Return the message of an error of this project; of any other, the type and the first line."""
-    own = own_error(error)
-    return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    """Return the message of an error of this project; of any other, the type and the first line.
+
+    What is no error, such as Ctrl-C or the end of a run in Dagster's UI, has a message of its own.
+    """
+    if own := own_error(error):
+        return str(own)
+    if not isinstance(error, Exception):
+        return _ENDED
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def as_value_error[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:

@@ -45,6 +45,14 @@ _COMMAND = re.compile(r"`retention (?=[a-z])")
 _MOST_COUNTED = 10_000  # files: counting more could take seconds on a network file system
 _HERE = Path("retention.yaml")  # the configuration in the working directory
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
+_GOES_ON = "What was done until now is in the ledger. To do the rest, run the same command again."
+_AFTER_INTERRUPT = {
+    "plan": "Nothing was deleted.",
+    "verify": "Nothing was changed.",
+    "sweep": _GOES_ON,
+    "purge": _GOES_ON,
+    "restore": _GOES_ON,
+}
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
 screen = Console()
@@ -55,8 +63,8 @@ def _statuses() -> Iterator[None]:
     """Exit with 130 or 141 where click and rich exit with 1, because here 1 means that the command was refused."""
     try:
         yield
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("\nAborted!", err=True)
+    except (click.Abort, KeyboardInterrupt) as ended:
+        click.echo(f"\n{_ending(ended)}", err=True)
         raise click.exceptions.Exit(_ABORTED) from None
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # rich raises this
@@ -68,6 +76,14 @@ def _statuses() -> Iterator[None]:
         raise ConnectionError(str(error)) from error  # a store or Spark closed it, but click would blame the output
     except EOFError as error:  # Java ended, but click would conclude that the user ended the input
         raise ConnectionError("Spark's Java process ended before it had sent its whole response") from error
+
+
+def _ending(ended: BaseException) -> str:
+    """Return what a person must know after Ctrl-C, or after the answer no."""
+    if isinstance(ended, click.Abort):
+        return "Aborted!"
+    context = click.get_current_context(silent=True)
+    return f"Interrupted. {_AFTER_INTERRUPT.get(context.invoked_subcommand or '', '') if context else ''}".rstrip()
 
 
 def drop_output() -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -224,7 +225,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
         directory.resolve(), "Set the environment variable DAGSTER_HOME to a folder that you can write."
     )
     reference = InstanceRef.from_dir(str(home_of_runs), config_dir=str(settings), overrides=quiet)
-    with _opened(reference, home_of_runs) as instance, kept_connections(instance):
+    with _opened(reference, home_of_runs) as instance, kept_connections(instance), output_shown_to_the_end(instance):
         yield instance, ui
 
 
@@ -337,6 +338,32 @@ def kept_connections(instance: dg.DagsterInstance) -> Iterator[None]:
         del vars(log)["_connect"]
         for engine in engines.values():
             engine.dispose()
+
+
+@contextmanager
+def output_shown_to_the_end(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Let Ctrl-C end only this process, and not the processes of Dagster that write its output to the terminal.
+
+    A terminal sends Ctrl-C to all of them. Then the last lines of a run would be lost, and tracebacks be printed.
+    """
+    manager = instance.compute_log_manager
+    capture = manager.capture_logs
+
+    @contextmanager
+    def capture_logs(log_key: Sequence[str]) -> Iterator[object]:
+        with ExitStack() as captured:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit this
+            try:
+                context = captured.enter_context(capture(log_key))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield context
+
+    vars(manager)["capture_logs"] = capture_logs
+    try:
+        yield
+    finally:
+        del vars(manager)["capture_logs"]
 
 
 def _without_wait(connection: object, _: object) -> None:

@@ -147,7 +147,7 @@ def status_of(
             now,
             settings.approval.life,
             unseen,
-            was_swept=plan is not None and any(one["kind"] == "sweep" for one in _of_plan(plan, records)),
+            was_swept=plan is not None and any(_is_whole_sweep(one) for one in _of_plan(plan, records)),
             was_interrupted=plan is not None and _was_interrupted(warehouse, plan, records),
         )
     )
@@ -174,7 +174,7 @@ def _needs_of(
         now: UTC.
         life: how long a plan may be used.
         unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
-        was_swept: whether a sweep of the plan ended. The plan of another day can have the same hash.
+        was_swept: whether a sweep of the plan reached its end. The plan of another day can have the same hash.
         was_interrupted: whether a run on the objects of the plan was interrupted, or runs now.
     """
     name, plan = status.repository, status.plan
@@ -245,6 +245,10 @@ def _was_interrupted(warehouse: Warehouse, plan: Plan, records: Sequence[Mapping
     """Return whether the ledger of the plan has rows of a run that wrote none of the `records`."""
     recorded = [one["fence"] for one in _of_plan(plan, records)]
     return max(sweeps_of(warehouse, plan.repository, *plan.key), default=0) > max(recorded, default=0)
+
+
+def _is_whole_sweep(record: Mapping[str, Any]) -> bool:
+    return record["kind"] == "sweep" and not record.get("ended_early")
 
 
 def _of_plan(plan: Plan, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

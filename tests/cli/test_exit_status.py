@@ -10,24 +10,47 @@ import click
 import pyarrow as pa
 import pytest
 
-from retention_assets.cli import inspecting, planning
+from retention_assets.cli import inspecting, planning, sweeping
 from retention_assets.demo.sample import demo_configuration
 from tests.end_to_end.command import orchard, run
 
 _COMMAND = "from retention_assets.cli.main import main; main()"
 
 
-@pytest.mark.parametrize("ending", [KeyboardInterrupt, click.Abort])
+@pytest.mark.parametrize(("ending", "said"), [(KeyboardInterrupt, "Interrupted."), (click.Abort, "Aborted!")])
 def test_a_command_that_the_user_ended_has_status_130(
-    ending: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    ending: type[BaseException], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended(*_: object) -> None:
         raise ending
 
     monkeypatch.setattr(inspecting, "statuses", ended)
     answer = run("--config", demo_configuration(), "status")
-    assert answer.status == 130
-    assert "Aborted!" in answer.err
+    assert (answer.status, answer.err.strip()) == (130, said)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("plan", "Interrupted. Nothing was deleted."),
+        (
+            "sweep",
+            "Interrupted. What was done until now is in the ledger. To do the rest, run the same command again.",
+        ),
+    ],
+)
+def test_after_ctrl_c_a_command_says_what_was_done(
+    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "run_job", ended)
+    monkeypatch.setattr(sweeping, "run_job", ended)
+    file = tmp_path / "retention.yaml"
+    file.write_text("warehouse: here\nrepositories: {field: {kind: icechunk, storage: f, policy: p, mode: delete}}\n")
+    answer = run("--config", file, command, "field")
+    assert (answer.status, answer.err.strip()) == (130, said)
 
 
 def without_reader(*arguments: str | Path) -> tuple[int, str]:

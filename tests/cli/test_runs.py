@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +27,14 @@ from sqlalchemy.exc import OperationalError
 from retention_assets.assets.runs import daily
 from retention_assets.cli import group, runs
 from retention_assets.cli.group import Steps, program, run_job
-from retention_assets.cli.runs import _instance, _opened, code_location, end_dead_runs, process_tag
+from retention_assets.cli.runs import (
+    _instance,
+    _opened,
+    code_location,
+    end_dead_runs,
+    output_shown_to_the_end,
+    process_tag,
+)
 from retention_assets.config import folders
 from retention_assets.config.configuration import Configuration
 from retention_assets.errors import ConfigurationError
@@ -339,6 +347,25 @@ def test_the_command_of_the_ui_has_the_path_of_dagster_if_the_shell_does_not_fin
         words = shlex.split(command)
     assert words[1:3] == [str(Path(sys.executable).with_name("dagster")), "dev"]
     assert Path(words[1]).is_file()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux shows the signals of a process")
+def test_ctrl_c_does_not_end_the_processes_that_show_the_output(tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance, output_shown_to_the_end(instance):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with instance.compute_log_manager.capture_logs(["a run"]):
+            ignores = [status for status in statuses_of_children() if "tail" in status or "python" in status]
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert len(ignores) >= 2
+    for status in ignores:
+        (blocked,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigBlk"))
+        assert int(blocked, 16) >> (signal.SIGINT - 1) & 1, status
+
+
+def statuses_of_children() -> list[str]:
+    """Return what Linux says about each child of this process."""
+    found = (file.read_text() for file in Path("/proc").glob("[0-9]*/status"))
+    return [status for status in found if f"\nPPid:\t{os.getpid()}\n" in status]
 
 
 def test_a_run_that_a_person_ended_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,18 @@ def test_a_sweep_that_was_interrupted_needs_another_sweep(world: World) -> None:
     assert world.status().needs == ()
 
 
+def test_a_sweep_that_ended_early_needs_another_sweep(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    write_record(world.warehouse, replace(a_record(deleted=2), ended_early="a person ended it"))
+    assert world.status().needs == (
+        "The last sweep ended early: a person ended it",
+        f"The plan is approved. Sweep with: {{program}} sweep {NAME} --as-of {DAY}",
+    )
+    write_record(world.warehouse, replace(a_record(deleted=5), fence=2))
+    assert world.status().needs == ()
+
+
 def test_a_run_that_was_interrupted_after_a_sweep_of_the_plan_may_be_a_restore(world: World) -> None:
     world.keep(a_plan())
     world.approve()

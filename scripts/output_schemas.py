@@ -130,7 +130,7 @@ class WithdrawalOutput(_OfPlan):
     still_approved: list[str]
 
 
-class ReportOutput(_OfPlan):
+class ResultsOutput(_OfPlan):
     """The objects of a plan by outcome. `a_failure`: the address and reason of an object that failed."""
 
     outcomes: dict[str, Amount]
@@ -138,6 +138,12 @@ class ReportOutput(_OfPlan):
     ended_early: str | None
     was_cut_off: bool
     a_failure: tuple[str, str | None] | None
+
+
+class ReportOutput(ResultsOutput):
+    """The results of the newest plan of the day that was swept. `earlier_plans`: the others, the oldest first."""
+
+    earlier_plans: list[ResultsOutput]
 
 
 class StopOutput(Model):

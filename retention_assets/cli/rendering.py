@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +24,7 @@ from retention_assets.core.states import WAITING
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.memory import due_objects_location
 from retention_assets.state.plan import Plan, load_plan, planned_directory
-from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN, shown_tables
+from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, SHOWN, shown_tables
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -192,7 +191,7 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     """
     if name == DUE_OBJECTS.name:
         path = due_objects_location(warehouse, load_plan(warehouse, repository, day))
-    elif name == DELETION_CANDIDATES.name and (plan := _current_plan(warehouse, repository, day)):
+    elif name == DELETION_CANDIDATES.name and (plan := current_plan(warehouse, repository, day)):
         path = warehouse.location(*planned_directory(warehouse, plan))
     else:
         metadata = warehouse.metadata(repository, name, day)
@@ -203,13 +202,9 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     return table.sort_by([(column, "ascending") for column in SHOWN[name].key])
 
 
-def _current_plan(warehouse: Warehouse, repository: str, day: date) -> Plan | None:
+def current_plan(warehouse: Warehouse, repository: str, day: date) -> Plan | None:
+    """Return the current plan of the day; None if there is none."""
     try:
         return load_plan(warehouse, repository, day)
     except GuardRefused:
         return None
-
-
-def without_references(report: pa.Table) -> pa.Table:
-    """Return the rows of `deletion_report` about objects. Branches and tags are not part of a plan's totals."""
-    return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))

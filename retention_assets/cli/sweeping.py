@@ -1,6 +1,7 @@
 """The commands that approve, execute and verify a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from retention_assets.cli.group import (
     today,
     working,
 )
-from retention_assets.cli.rendering import open_table, print_amounts, without_references
+from retention_assets.cli.rendering import current_plan, open_table, print_amounts
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_removal
 from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
@@ -43,10 +44,11 @@ from retention_assets.state.approval import (
 )
 from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.lease import unseen_lease
-from retention_assets.state.ledger import first_failure, results_of, sweeps_of
-from retention_assets.state.plan import Plan, last_plan_of, load_plan, require_plan
-from retention_assets.state.records import amounts_in, newest_of_plan
+from retention_assets.state.ledger import LEDGERS, first_failure, results_of, sweeps_of
+from retention_assets.state.plan import Plan, find_plan, last_plan_of, load_plan, require_plan
+from retention_assets.state.records import amounts_in, newest_of_day
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 @cli.command(
@@ -201,7 +203,7 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
 
 
 @cli.command(
-    short_help="Report the outcomes of a plan.",
+    short_help="Report the outcomes of the plans of a day.",
     epilog=examples(
         "retention report orchard",
         "retention report orchard --as-of 2026-11-01 --json",
@@ -218,7 +220,7 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
 )
 @as_json
 def report(target: Target, day: date | None, page: Path | None, json_wanted: bool) -> None:
-    """Report objects and bytes of the plan of REPOSITORY by outcome.
+    """Report objects and bytes by outcome, for each plan of the day that was swept.
 
     With --html, the command writes a page with the plan, its trend, forecast, guards and outcomes. The page needs no
     network, and the command needs no Spark.
@@ -252,43 +254,91 @@ def _identity(made: Plan) -> dict[str, str]:
     return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
 
 
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What the runs of one plan did."""
+
+    plan: Plan
+    amounts: Mapping[str, Amount]  # by outcome; see `results_of`
+    references: int  # branches and tags that a sweep removed
+    ended_early: str | None
+    was_cut_off: bool  # whether a later run has not ended
+    failure: tuple[str, str | None] | None  # an object that failed, with the reason
+
+    def document(self) -> dict[str, Any]:
+        outcomes = {str(outcome): asdict(amount) for outcome, amount in self.amounts.items()}
+        ending = {"ended_early": self.ended_early, "was_cut_off": self.was_cut_off, "a_failure": self.failure}
+        return {**_identity(self.plan), "outcomes": outcomes, "references_removed": self.references, **ending}
+
+    def show(self) -> None:
+        title = f"{self.plan.repository} {self.plan.day}, plan {self.plan.plan_hash}"
+        print_amounts(screen, title, "outcome", self.amounts.items())
+        if self.references:
+            say(f"Branches and tags removed: {self.references:,}")
+        if self.ended_early:
+            say(f"The last run ended early: {self.ended_early}")
+        if self.was_cut_off:
+            say("A later run has not ended: it is still running, or it was interrupted. Then run its command again.")
+        if self.failure:
+            say(f"An object that failed: {self.failure[0]}: {self.failure[1]}")
+
+
 def _report(target: Target, day: date, *, json_wanted: bool) -> None:
-    """Print the results of the day's plan."""
+    """Print the results of each plan of the day that was swept. A day can be planned again after a sweep.
+
+    Errors: GuardRefused or TableContractError if no sweep of the day has ended.
+    """
     warehouse, repository = target.warehouse, target.name
-    made = load_plan(warehouse, repository, day)
-    plan = repository, *made.key
-    newest = newest_of_plan(warehouse, *plan)
-    is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
-    if newest is None and not is_complete:
-        command = f"`{program()} sweep {repository} --as-of {day}`"
-        sweep = f"Sweep with: {command}. This also continues an interrupted sweep."
-        if target.repository.settings.mode == "plan":
-            status = f"`{program()} status {repository}`"
-            sweep = f"The mode of the repository is `plan`, which allows no sweep: see {status}."
+    command = f"`{program()} sweep {repository} --as-of {day}`"
+    sweep = f"Sweep with: {command}. This also continues an interrupted sweep."
+    if target.repository.settings.mode == "plan":
+        sweep = f"The mode of the repository is `plan`, which allows no sweep: see `{program()} status {repository}`."
+    records = newest_of_day(warehouse, repository, day.isoformat())
+    current = current_plan(warehouse, repository, day)
+    hashes = set(records)
+    if records:
+        hashes |= set(warehouse.directories(repository, LEDGERS, day.isoformat()))  # also of interrupted sweeps
+    if current and _is_reported(warehouse, current):
+        hashes.add(current.plan_hash)
+    if not hashes:
+        load_plan(warehouse, repository, day)
         raise TableContractError(
             f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. {sweep}"
         )
-    # The amounts of the newest record include the results of restores and of interrupted runs.
-    amounts = results_of(made.candidates, amounts_in(newest) if newest else {})
-    references = 0
-    if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:
-        reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
-        references = reported.num_rows - without_references(reported).num_rows
-    ended_early = newest.get("ended_early") if newest else None
-    was_cut_off = max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0)
-    failed = amounts.get(Outcome.FAILED, Amount()).objects
-    failure = first_failure(warehouse, *plan) if failed else None
+    plans = sorted((find_plan(warehouse, repository, one, day) for one in hashes), key=lambda plan: plan.made_at)
+    results = [_results_of(target, plan, records.get(plan.plan_hash)) for plan in plans]
     if json_wanted:
-        outcomes = {str(outcome): asdict(amount) for outcome, amount in amounts.items()}
-        ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}
-        print_json({**_identity(made), "outcomes": outcomes, "references_removed": references, **ending})
+        *earlier, newest = (one.document() for one in results)
+        print_json({**newest, "earlier_plans": earlier})
         return
-    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", amounts.items())
-    if references:
-        say(f"Branches and tags removed: {references:,}")
-    if ended_early:
-        say(f"The last run ended early: {ended_early}")
-    if was_cut_off:
-        say("A later run has not ended: it is still running, or it was interrupted. Then run its command again.")
-    if failure:
-        say(f"An object that failed: {failure[0]}: {failure[1]}")
+    for one in results:
+        one.show()
+    if current is None:
+        say(f"There is no current plan of {day}: it was withdrawn or refused. See: {program()} status {repository}")
+    elif current.plan_hash not in hashes:
+        say(f"The current plan of {day}, {current.plan_hash}, was not swept. {sweep}")
+
+
+def _is_reported(warehouse: Warehouse, plan: Plan) -> bool:
+    """Return whether `deletion_report` is of this plan. A sweep that had nothing to do writes only this table."""
+    table = DELETION_REPORT.name, plan.day.isoformat()
+    found = warehouse.metadata_if_there(plan.repository, *table)
+    is_of_plan = found is not None and found.details.plan_hash == plan.plan_hash
+    return is_of_plan and warehouse.is_complete(plan.repository, *table)
+
+
+def _results_of(target: Target, plan: Plan, newest: Mapping[str, Any] | None) -> _Results:
+    """Return the results of a plan. `newest`: its newest record; None: no run of the plan has ended."""
+    from retention_assets.icechunk.edits.stored import removed_references  # few need this import
+
+    warehouse, of_plan = target.warehouse, (plan.repository, *plan.key)
+    # The amounts of the newest record include the results of restores and of interrupted runs.
+    amounts = results_of(plan.candidates, amounts_in(newest) if newest else {})
+    return _Results(
+        plan,
+        amounts,
+        removed_references(warehouse, plan).num_rows if target.repository.is_icechunk else 0,
+        newest.get("ended_early") if newest else None,
+        max(sweeps_of(warehouse, *of_plan), default=0) > (newest["fence"] if newest else 0),
+        first_failure(warehouse, *of_plan) if amounts.get(Outcome.FAILED, Amount()).objects else None,
+    )

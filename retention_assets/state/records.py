@@ -271,6 +271,15 @@ def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: s
     return next(of_plan, None)
 
 
+def newest_of_day(warehouse: Warehouse, repository: str, day: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the newest record of each plan of a day, by the hash of the plan."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for _, one in newest_first(warehouse, repository):
+        if one["day"] == day and one["plan_hash"]:
+            found.setdefault(one["plan_hash"], one)
+    return found
+
+
 def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
     """Return the totals of the ledger of the plan, by outcome, as a record has them."""
     return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}

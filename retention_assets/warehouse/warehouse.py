@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore, MemoryStore, from_url
 
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
@@ -144,12 +144,35 @@ class Warehouse:
     """
 
     def __init__(self, root: str, *, any_layout: bool = False) -> None:
-        """Open the warehouse. With `any_layout`, no request is sent, and the layout is not checked."""
+        """Open the warehouse. With `any_layout`, no request is sent, and the layout is not checked.
+
+        A directory that does not exist is read as an empty warehouse. Only a write creates it.
+        """
         self._root = root.rstrip("/")
-        self._store, without_retries = self._call(self._opened, "", _WRITE)
-        self._conditional = Conditional(without_retries, request=_WRITE)
+        self._stores: tuple[Any, Any] | None = None
+        if not self._call(self._is_absent, "", _READ):
+            self._open()
         if not any_layout and self._root not in _KNOWN_LAYOUTS:
             self.require_layout()
+
+    def _is_absent(self) -> bool:
+        """Return whether this is a directory that does not exist. A link to a missing directory is an error."""
+        return "://" not in self._root and not Path(self._root).exists(follow_symlinks=False)
+
+    def _open(self) -> tuple[Any, Any]:
+        """Return the stores of `_opened`, which creates a directory that does not exist."""
+        if self._stores is None:
+            self._stores = self._call(self._opened, "", _WRITE)
+        return self._stores
+
+    @property
+    def _store(self) -> Any:
+        """The store for requests that read, list or remove."""
+        return MemoryStore() if self._stores is None and self._call(self._is_absent, "", _READ) else self._open()[0]
+
+    @cached_property
+    def _conditional(self) -> Conditional:
+        return Conditional(self._open()[1], request=_WRITE)
 
     def _opened(self) -> tuple[Any, Any]:
         """Return obstore's store for the root, and one that sends each request once.
@@ -519,7 +542,7 @@ class Warehouse:
 
     def _put(self, content: bytes | Path, *parts: str) -> None:
         path = "/".join(parts)
-        self._call(lambda: self._store.put(path, content), path, _WRITE)
+        self._call(lambda: self._open()[0].put(path, content), path, _WRITE)
 
     def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
         """Create a small JSON document. Return False, and write nothing, if a document exists at the path.

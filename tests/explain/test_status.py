@@ -134,6 +134,13 @@ def test_a_repository_without_a_plan_needs_one(world: World) -> None:
     assert status.needs == (f"There is no plan. Plan with: {{program}} plan {NAME}",)
 
 
+def test_the_command_does_not_create_the_warehouse(world: World) -> None:
+    answer = run("--config", world.file, "status")
+    assert (answer.status, answer.err) == (0, "")
+    assert f"There is no plan. Plan with: retention --config {world.file} plan {NAME}" in answer.out
+    assert [path.name for path in world.directory.iterdir()] == ["retention.yaml"]
+
+
 def test_a_repository_whose_only_plan_was_withdrawn_or_refused_needs_another_one(world: World) -> None:
     world.warehouse.write_text("", NAME, "plans", "2026-11-01", "withdrawn")
     (needed,) = world.status().needs

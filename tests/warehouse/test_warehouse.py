@@ -480,3 +480,21 @@ def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(ConfigurationError, match=r"tables: the warehouse is a file, and must be a directory\. Nothing"):
         Warehouse(str(file))
+
+
+def test_a_directory_that_does_not_exist_is_read_as_an_empty_warehouse_and_created_by_a_write(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "tables"
+    reading, writing = Warehouse(str(root)), Warehouse(str(root))
+    assert (reading.directories(), reading.tree("orchard"), reading.file("a.json")) == ([], {}, None)
+    assert reading.read_document("a.json") is None
+    assert not root.parent.exists()
+    assert writing.create_document({"a": 1}, "a.json")
+    assert reading.read_document("a.json") == {"a": 1}
+    writing.write_document({"b": 2}, "b.json")
+    assert reading.documents() == ["a.json", "b.json"]
+
+
+def test_a_link_to_a_missing_directory_is_not_read_as_an_empty_warehouse(tmp_path: Path) -> None:
+    (tmp_path / "tables").symlink_to(tmp_path / "not_mounted")
+    with pytest.raises(StoreError, match="tables"):
+        Warehouse(str(tmp_path / "tables"))

@@ -47,7 +47,6 @@ from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.approval import planned_terms, terms_hash
-from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.reuse import inputs_digest
@@ -61,7 +60,7 @@ def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object of the repository, listed by this run. Executors list a large repository in parallel."""
-    require_same_location(resource.warehouse, resource.repository)
+    resource.require_location()
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     access, taken_at = resource.open_icechunk().access, resource.clock.now()
     reader = ObjectReader(access)
@@ -72,7 +71,7 @@ def storage_inventory(
     rows, counted = resource.write("storage_inventory", day_of(context), listed, counts)
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], prefixes, reader)),
-        guards.namespaces_apart(resource.name, resource.locations()),
+        guards.namespaces_apart(resource.name, resource.configuration.locations()),
         clocks(resource.repository, access, resource.clock.now),
     ]
     details = Details(unusual_names=unusual_names(counted), storage=resource.repository.storage)

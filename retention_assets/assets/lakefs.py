@@ -44,7 +44,6 @@ from retention_assets.objectstore.listing import unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms, terms_hash
-from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, rules_in_force
@@ -79,7 +78,7 @@ def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object below the namespace except `_lakefs/`: from a listing, or from the store's own inventory."""
-    require_same_location(resource.warehouse, resource.repository)
+    resource.require_location()
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     spark, opened = session(pyspark), resource.open()
     snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))
@@ -90,7 +89,7 @@ def storage_inventory(
     details = replace(snapshot.details, unusual_names=unusual_names(counted))
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], snapshot.prefixes, ObjectReader(opened.access))),
-        locations_apart(opened, resource.locations()),
+        locations_apart(opened, resource.configuration.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
     numbers: dict[str, float | str] = {

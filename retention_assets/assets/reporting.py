@@ -15,7 +15,6 @@ from retention_assets.core.amounts import Amount, human_amount, human_bytes, plo
 from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
-from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import Plan, Planned, planned_directory, withdraw_plan
 from retention_assets.state.policies import policy_versions
@@ -98,7 +97,7 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
 @declared()
 def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every version of the policy that a run of this day read, by `policy_hash` and run."""
-    require_same_location(resource.warehouse, resource.repository)
+    resource.require_location()
     require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     day, policy = day_of(context), resource.current_policy()

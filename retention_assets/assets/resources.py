@@ -39,6 +39,7 @@ from retention_assets.spark.failures import reporting_exhaustion
 from retention_assets.spark.frames import is_one_process
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
+from retention_assets.state.binding import require_outside, require_same_location
 from retention_assets.state.ledger import quarantined_by
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.state.reuse import reused_rows
@@ -235,9 +236,13 @@ class RepositoryResource(dg.ConfigurableResource):
             )
         return policy
 
-    def locations(self) -> dict[str, tuple[str, ...]]:
-        """Return the locations of each configured repository."""
-        return {name: other.locations() for name, other in self.configuration.repositories.items()}
+    def require_location(self) -> None:
+        """Refuse to plan if the warehouse is inside the repository, or the tables belong to another location.
+
+        Errors: as `require_outside` and `require_same_location`.
+        """
+        require_outside(self.warehouse, self.repository, self.configuration.repositories)
+        require_same_location(self.warehouse, self.repository)
 
     def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
         """Return the addresses that are acknowledged as lost and not listed (column `address`)."""

@@ -189,6 +189,10 @@ class Configuration:
             )
         return self.repositories[name]
 
+    def locations(self) -> dict[str, tuple[str, ...]]:
+        """Return the locations of each repository, by its name."""
+        return {name: repository.locations() for name, repository in self.repositories.items()}
+
     def others(self, name: str) -> tuple[Repository, ...]:
         """Return all repositories except the one with this name."""
         return tuple(repository for other, repository in self.repositories.items() if other != name)

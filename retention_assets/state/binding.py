@@ -5,11 +5,12 @@ The warehouse stores ledgers, the memory, and acknowledgements of lost objects u
 deleted in the old location may be live in the new one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from itertools import product
+from pathlib import Path
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.config.locations import overlap
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused
@@ -64,6 +65,24 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
                 f"{name} again in {repository.file}, with the same spelling of the location. Or, to start without "
                 f"these tables, move {warehouse.location(name)} out of the warehouse: then nothing restores or purges "
                 f"what sweeps of {name} moved to quarantine, and nothing verifies its records."
+            )
+
+
+def require_outside(warehouse: Warehouse, repository: Repository, names: Iterable[str] = ()) -> None:
+    """Raise GuardRefused if tables of the warehouse are inside a location of the repository, or around it.
+
+    Plans would list the files of the tables as objects. `names`: other repositories with tables in the warehouse.
+    """
+    root = warehouse.root
+    url = f"file://{Path(root.removeprefix('file://')).resolve()}" if warehouse.is_local else canonical_namespace(root)
+    for name, location in product(sorted({repository.name, *names}), repository.locations()):
+        if overlap(tables := f"{url}/{name}", location):
+            raise GuardRefused(
+                f"{repository.name}: the warehouse has its tables in {tables}, and the repository is at {location}. "
+                "One of these locations is inside the other, or they are the same, so plans would list the files of "
+                "the warehouse as objects. "
+                f"Nothing was planned or deleted. Move the warehouse to a location outside of {location}, and set "
+                f"`warehouse` in {repository.file} to it."
             )
 
 

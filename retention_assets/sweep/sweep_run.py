@@ -24,7 +24,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
-from retention_assets.state.binding import require_same_location
+from retention_assets.state.binding import require_outside, require_same_location
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import (
@@ -246,9 +246,11 @@ def swept[Kind: AnyRepository](
 def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> tuple[DataFrame, Heads]:
     """Return the candidates of the plan, and the heads of branches and tags at planning.
 
-    The candidates, the policy and the storage location must be as approved, and the clocks of this machine and of the
-    store must agree. Errors: GuardRefused when one of them differs, or when the plan is blocked.
+    The candidates, the policy and the storage location must be as approved, the warehouse must be outside of the
+    storage, and the clocks of this machine and of the store must agree. Errors: GuardRefused when one of them differs,
+    or when the plan is blocked.
     """
+    require_outside(sweep.warehouse, sweep.opened.repository)
     require_same_location(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
         raise GuardRefused(

@@ -305,6 +305,16 @@ def test_a_repository_inside_another_is_refused(lake: Lake) -> None:
     assert lake.plan_document() is None
 
 
+def test_a_plan_is_refused_if_the_warehouse_is_inside_the_storage(lake: Lake) -> None:
+    document = yaml.safe_load((lake.root / "retention.yaml").read_text("utf-8"))
+    document["warehouse"] = f"{document['repositories']['orchard']['storage']}/tables"
+    (lake.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    for table in ("policy_table", "storage_inventory"):
+        run = lake.make(table)
+        assert not run.success
+        assert "One of these locations is inside the other, or they are the same" in run.errors
+
+
 def test_a_plan_of_another_namespace_under_the_same_name_is_refused(lake: Lake) -> None:
     """Ledgers, plan memory and approvals in the warehouse belong to one namespace."""
     document = yaml.safe_load((lake.root / "retention.yaml").read_text("utf-8"))

@@ -487,6 +487,16 @@ SWEEPING = (
         caught_by=("tests/sweep/test_undo.py::test_the_quarantine_of_another_location_is_neither_restored_nor_purged",),
     ),
     Mutation(
+        name="the warehouse may be inside the storage",
+        breaks="plans list the files of the warehouse as objects (invariant 6)",
+        file="retention_assets/state/binding.py",
+        old='        if overlap(tables := f"{url}/{name}", location):\n',
+        new='        if (tables := f"{url}/{name}") == location:\n',
+        caught_by=(
+            "tests/state/test_binding.py::test_a_warehouse_inside_the_storage_is_refused_in_every_spelling[inside]",
+        ),
+    ),
+    Mutation(
         name="one location may have tables under two names",
         breaks="one owner per location (invariant 6)",
         file="retention_assets/state/binding.py",

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +17,11 @@ from retention_assets.state.acknowledged import (
     record_missing,
     write_acknowledgement,
 )
-from retention_assets.state.binding import require_same_location
+from retention_assets.state.binding import require_outside, require_same_location
+from retention_assets.sweep.sweep_run import Sweep, planned_as_approved
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW
+from tests.sweep.small_world import a_plan
 
 
 @pytest.fixture
@@ -95,3 +99,70 @@ def test_objects_that_were_lost_at_another_location_are_not_acknowledged_at_the_
     assert known_addresses(warehouse, "orchard") == set()
     assert missing_addresses(warehouse, "orchard") == []
     assert len(warehouse.files("orchard", "acknowledged")) == 2, "the entry of the person remains"
+
+
+def configured(directory: Path, warehouse: str, storage: str, **others: str) -> tuple[Warehouse, Repository, list[str]]:
+    """Return the warehouse, orchard, and the names of all repositories of a configuration with these locations."""
+    common = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"dump": "d"}, "policy": "p"}
+    storages = {"orchard": storage, **others}
+    entries = {name: {**common, "namespace": f"s3://lake/{name}", "storage": one} for name, one in storages.items()}
+    file = directory / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": warehouse, "repositories": entries}), encoding="utf-8")
+    found = load_configuration(file)
+    return Warehouse(found.warehouse, any_layout=True), found.repository("orchard"), list(found.repositories)
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "storage"),
+    [
+        pytest.param("lake/tables", "lake", id="inside"),
+        pytest.param("lake/data/deep/tables/", "lake/", id="deep, with slashes"),
+        pytest.param("lake", "lake", id="the same"),
+        pytest.param("other/../lake/tables", "./lake", id="dots"),
+        pytest.param("lake/tables", "file://{here}/lake/", id="a storage with a scheme"),
+        pytest.param("file://{here}/lake/tables", "lake", id="a warehouse with a scheme"),
+        pytest.param("link/tables", "lake", id="a link to the storage"),
+        pytest.param("lake/tables", "link", id="a storage that is a link"),
+        pytest.param("chunks/tables", "linked", id="inside a directory that the storage links"),
+        pytest.param(".", "orchard", id="tables around the storage"),
+        pytest.param(".", "meadow", id="tables of another repository"),
+        pytest.param("s3a://lake/orchard/tables", "s3://lake/orchard", id="a prefix"),
+        pytest.param("s3://lake/orchard/tables/", "s3n://lake/orchard/", id="a prefix with slashes"),
+        pytest.param("s3://lake/tables", "s3://lake", id="a whole bucket"),
+        pytest.param("s3://lake/old%20orchard/tables", "s3://lake/old orchard", id="percent_encoding"),
+    ],
+)
+def test_a_warehouse_inside_the_storage_is_refused_in_every_spelling(
+    tmp_path: Path, warehouse: str, storage: str
+) -> None:
+    for name in ("lake", "linked", "chunks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("lake")
+    (tmp_path / "linked" / "chunks").symlink_to(tmp_path / "chunks")
+    spelled = (text.format(here=tmp_path) for text in (warehouse, storage))
+    found, orchard, names = configured(tmp_path, *spelled, meadow="grass")
+    with pytest.raises(GuardRefused, match=r"plans would list the files of the warehouse.*Nothing was planned or del"):
+        require_outside(found, orchard, names)
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "storage"),
+    [
+        pytest.param("tables", "lake", id="side by side"),
+        pytest.param("lake.tables", "lake", id="a longer name"),
+        pytest.param(".", "lake", id="a storage beside the tables"),
+        pytest.param("s3a://lake/tables", "s3://lake/orchard", id="prefixes of one bucket"),
+        pytest.param("s3a://tables/orchard", "s3://lake/orchard", id="two buckets"),
+        pytest.param("tables", "s3://lake/orchard", id="a directory and a bucket"),
+    ],
+)
+def test_a_warehouse_beside_the_storage_is_accepted(tmp_path: Path, warehouse: str, storage: str) -> None:
+    require_outside(*configured(tmp_path, warehouse, storage, meadow="grass"))
+
+
+def test_a_sweep_is_refused_if_the_warehouse_is_inside_the_storage(tmp_path: Path) -> None:
+    found, orchard, _ = configured(tmp_path, "lake/tables", "lake")
+    opened, nothing = SimpleNamespace(repository=orchard), SimpleNamespace()
+    sweep: Any = Sweep(nothing, found, opened, NOW.date(), "run", print, lambda: NOW)  # type: ignore[arg-type,type-var]
+    with pytest.raises(GuardRefused, match="Move the warehouse to a location outside of file://"):
+        planned_as_approved(sweep, a_plan(), "p")

@@ -58,6 +58,7 @@ from retention_assets.repositories.permissions import MODES, PermissionCheck, Pe
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from retention_assets.core.remedies import CheckResult
     from retention_assets.lakefs.rules.references import References
     from retention_assets.lakefs.source.opening import OpenRepository
 
@@ -168,7 +169,7 @@ def init(
     else:
         configuration = _add(file, existing, starter, policy)
     with working(f"{starter.name}: testing the permissions"):
-        found = permissions_of(configuration.repository(starter.name), configuration.warehouse, try_writes=try_writes)
+        found = permissions_of(configuration, starter.name, try_writes=try_writes)
     if json_wanted:
         print_json({"files": [str(file), str(policy)], **found.document()})
     else:
@@ -193,7 +194,7 @@ def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
     no object of the repository.
     """
     with working(f"{target.name}: testing the permissions"):
-        found = permissions_of(target.repository, target.configuration.warehouse, try_writes=try_writes)
+        found = permissions_of(target.configuration, target.name, try_writes=try_writes)
     if json_wanted:
         print_json(found.document())
     else:
@@ -470,17 +471,18 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
 
 
 def findings_of(configuration: Configuration, name: str) -> list[Finding]:
-    """Return the findings about a repository's policy, and for lakeFS about its reflog, grace period and server.
+    """Return the findings about a repository's locations and policy, and for lakeFS about its reflog, grace and server.
 
     Errors: ConfigurationError if the policy is invalid; errors of the source.
     """
     from retention_assets.lakefs.source.opening import open_repository
+    from retention_assets.lakefs.sweep.guards import locations_apart
     from retention_assets.policy.lint import lint as lint_policy
     from retention_assets.repositories.other_repositories import not_configured
 
     repository = configuration.repository(name)
     if repository.is_icechunk:
-        return _findings_of_icechunk(repository)
+        return _findings_of_icechunk(configuration, repository)
     opened = open_repository(repository, utc_now)
     policy = opened.policy()
     references = opened.source.references()
@@ -494,10 +496,29 @@ def findings_of(configuration: Configuration, name: str) -> list[Finding]:
         server_rules=rules,
         as_of=utc_now().date(),
     )
+    found += _refused_locations(configuration, repository, locations_apart(opened, configuration.locations()))
     found += _reflog(repository, Warehouse(configuration.warehouse), references, policy)
     if warning:
         found.append(Finding("warning", "repositories", warning))
     return found + _shorter_grace(repository, opened)
+
+
+def _refused_locations(configuration: Configuration, repository: Repository, apart: "CheckResult") -> Iterator[Finding]:
+    """Yield an error for each location with which a plan or sweep is refused. `apart`: of the guard about locations."""
+    from retention_assets.state.binding import require_outside
+    from retention_assets.state.quarantine import quarantine_access, require_parent
+
+    if not apart.passed:
+        yield Finding("error", apart.guard, apart.message)
+    warehouse = Warehouse(configuration.warehouse)
+    checks = {"warehouse": lambda: require_outside(warehouse, repository, configuration.repositories)}
+    if repository.settings.mode == "quarantine" or repository.settings.quarantine.url:
+        checks["quarantine"] = lambda: require_parent(quarantine_access(repository))
+    for key, check in checks.items():
+        try:
+            check()
+        except RetentionError as error:
+            yield Finding("error", key, str(error))
 
 
 def _reflog(
@@ -546,7 +567,8 @@ def _shorter_grace(repository: Repository, opened: "OpenRepository") -> list[Fin
     ]
 
 
-def _findings_of_icechunk(repository: Repository) -> list[Finding]:
+def _findings_of_icechunk(configuration: Configuration, repository: Repository) -> list[Finding]:
+    from retention_assets.core.guards import namespaces_apart
     from retention_assets.icechunk.formats.ids import encode_id
     from retention_assets.icechunk.source.opening import open_icechunk
     from retention_assets.policy.lint import lint_snapshots
@@ -555,4 +577,6 @@ def _findings_of_icechunk(repository: Repository) -> list[Finding]:
     policy = opened.policy()
     history = opened.source.state().history
     snapshots = set(map(encode_id, history.snapshots))
-    return lint_snapshots(policy, history.branches.keys(), history.tags.keys(), snapshots, utc_now().date())
+    found = lint_snapshots(policy, history.branches.keys(), history.tags.keys(), snapshots, utc_now().date())
+    apart = namespaces_apart(repository.name, configuration.locations())
+    return [*found, *_refused_locations(configuration, repository, apart)]

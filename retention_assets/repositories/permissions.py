@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from retention_assets.config.configuration import INTERNAL, Repository, canonical_namespace
+from retention_assets.config.configuration import INTERNAL, Configuration, Repository, canonical_namespace
 from retention_assets.config.settings import Mode
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
-from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
+from retention_assets.errors import AccessDenied, GuardRefused, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.failures import Kind, RequestKind
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.versions import keeps_versions
-from retention_assets.state.quarantine import quarantine_access
+from retention_assets.state.binding import require_outside
+from retention_assets.state.quarantine import quarantine_access, require_parent
 from retention_assets.state.records import witness_of
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -95,28 +96,30 @@ class Permissions:
         return {"repository": self.repository, "modes": modes, "checks": [asdict(one) for one in self.checks]}
 
 
-def permissions_of(repository: Repository, warehouse: str, *, try_writes: bool = False) -> Permissions:
+def permissions_of(configuration: Configuration, name: str, *, try_writes: bool = False) -> Permissions:
     """Return what the credentials of a repository may do.
 
     Args:
-        repository: its configuration.
-        warehouse: the path or URL of the warehouse.
+        configuration: the configuration with the repository.
+        name: the name of the repository.
         try_writes: also write, read and delete a new file in the warehouse, in the quarantine and at the witness, and
             delete a name that does not exist in the repository. On S3, the name is deleted only if the bucket keeps no
             versions.
 
     Errors: ConfigurationError if the configuration cannot be used. A refused or failed request is a check's result.
     """
+    repository = configuration.repository(name)
     access = open_store(repository)
     checks = [] if repository.is_icechunk else list(_of_source(repository, access))
     checks += _of_storage(repository, access)
+    checks += _of_locations(configuration, repository)
     checks += [_creating(repository, access)]
     checks += _deleting(access, try_writes=try_writes)
     checks += _opened("quarantine", _QUARANTINE, _of_quarantine(repository, try_writes=try_writes))
-    checks += _of_warehouse(warehouse, try_writes=try_writes)
+    checks += _of_warehouse(configuration.warehouse, try_writes=try_writes)
     checks += [] if repository.is_icechunk else _opened("inventory", MODES, _of_inventories(repository))
     checks += _opened("witness", _SWEEPS, _of_witness(repository, try_writes=try_writes))
-    return Permissions(repository.name, checks)
+    return Permissions(name, checks)
 
 
 def _of_source(repository: Repository, access: StoreAccess) -> Iterator[PermissionCheck]:
@@ -174,6 +177,22 @@ def _of_storage(repository: Repository, access: StoreAccess) -> Iterator[Permiss
         yield _tried("storage", "is an Icechunk repository", MODES, lambda: _icechunk(access))
 
 
+def _of_locations(configuration: Configuration, repository: Repository) -> Iterator[PermissionCheck]:
+    """Yield the checks of the locations, which plans check, too."""
+    from retention_assets.core.guards import namespaces_apart  # this imports Spark, which takes a second
+
+    def apart() -> None:
+        if not (found := namespaces_apart(repository.name, configuration.locations())).passed:
+            raise GuardRefused(f"{repository.name}: {found.message}")
+
+    def outside() -> None:
+        warehouse = Warehouse(configuration.warehouse, any_layout=True)
+        require_outside(warehouse, repository, configuration.repositories)
+
+    yield _tried("storage", "is apart from other repositories", MODES, apart)
+    yield _tried("storage", "is apart from the warehouse", MODES, outside)
+
+
 def _icechunk(access: StoreAccess) -> str:
     from retention_assets.icechunk.source.repository import IcechunkSource
 
@@ -221,6 +240,7 @@ def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[Perm
     access = quarantine_access(repository)
     put, get, delete = (_permission(access.url, name) for name in ("put", "get", "delete"))
     if access.is_local:
+        require_parent(access)
         yield _tried("quarantine", put, _QUARANTINE, lambda: _writable(access.url))
         return
     scratch = _scratch()

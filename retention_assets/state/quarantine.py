@@ -168,15 +168,26 @@ def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess
         require_marker(access, markers[access.url])
     if markers.get(access.url) == marker:
         return
+    require_parent(access)
     try:
         access.directory.mkdir(exist_ok=True)  # without parents: one of them may be a mount point
     except OSError as error:
-        raise StoreError(
-            f"{access.url}: the directory cannot be created: {error}. Nothing was moved. Check `quarantine.url`, and "
-            "create or mount the directory above it. Then sweep again."
-        ) from error
+        raise _not_created(access, error) from error
     ObjectWriter(access).put(marker, b"")  # before the document: else a crash in between would make sweeps impossible
     warehouse.write_document({**markers, access.url: marker}, repository, _MARKERS)
+
+
+def require_parent(access: StoreAccess) -> None:
+    """Raise StoreError if a sweep cannot create the directory of a local quarantine, because its parent is missing."""
+    if access.is_local and not access.directory.is_dir() and not access.directory.parent.is_dir():
+        raise _not_created(access, f"there is no directory {access.directory.parent}")
+
+
+def _not_created(access: StoreAccess, problem: object) -> StoreError:
+    return StoreError(
+        f"{access.url}: the directory cannot be created: {problem}. Nothing was moved. Check `quarantine.url`, and "
+        "create or mount the directory above it. Then sweep again."
+    )
 
 
 def _markers(warehouse: Warehouse, repository: str) -> Mapping[str, str]:

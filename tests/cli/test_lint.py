@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from retention_assets.config.timestamps import utc_now
 from retention_assets.lakefs.rules.references import Commit, References
@@ -47,3 +49,46 @@ def test_lint_names_heads_that_only_the_reflog_keeps_and_warns_if_the_reflog_is_
     off = output(settle="24h", reflog=False)
     assert "the reflog is off" in off
     assert "branch gone" not in off
+
+
+LAYOUTS = {
+    "another repository has its storage": ({"meadow": "lake"}, "warehouse", {}, "namespaces_apart", "overlaps with"),
+    "the warehouse is inside": ({}, "lake/tables", {}, "warehouse", "plans would list the files of the warehouse"),
+    "the quarantine is inside": (
+        {},
+        "warehouse",
+        {"mode": "quarantine", "quarantine": {"url": "lake/q"}},
+        "quarantine",
+        "quarantine.url: file://{here}/lake/q is not outside of file://{here}/lake",
+    ),
+    "the parent of the quarantine is missing": (
+        {},
+        "warehouse",
+        {"mode": "quarantine", "quarantine": {"url": "no/q"}},
+        "quarantine",
+        "the directory cannot be created: there is no directory {here}/no. Nothing was moved.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("others", "tables", "settings", "key", "told"), LAYOUTS.values(), ids=LAYOUTS)
+def test_lint_and_access_report_locations_that_plans_or_sweeps_refuse(
+    tmp_path: Path, others: dict[str, str], tables: str, settings: dict[str, Any], key: str, told: str
+) -> None:
+    project = orchard_on_disk(tmp_path)
+    project.tables = tables
+    project.write(**settings)
+    document = yaml.safe_load(project.file.read_text(encoding="utf-8"))
+    for name, storage in others.items():
+        entry = {**project.settings, "namespace": f"s3://lake/{name}", "storage": storage}
+        document["repositories"][name] = entry
+    project.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    told = told.format(here=tmp_path.resolve())
+    linted = run("--config", project.file, "lint", "orchard")
+    assert linted.status == 2
+    assert f"orchard: error: {key}: " in linted.out
+    assert told in linted.out
+    tested = run("--config", project.file, "access", "orchard", "--json")
+    failed = [one for one in tested.document()["checks"] if one["state"] == "failed"]
+    assert [told in one["detail"] for one in failed] == [True]
+    assert tested.status == (0 if key == "quarantine" else 3)

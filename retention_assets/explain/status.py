@@ -10,7 +10,7 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.documents import plain
 from retention_assets.core.amounts import Amount, HistoryChanges, counted, monthly_cost, sum_of
 from retention_assets.core.states import WAITING
-from retention_assets.errors import GuardRefused, RetentionError
+from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
@@ -18,6 +18,7 @@ from retention_assets.state.lease import lease_in_force, unseen_lease
 from retention_assets.state.ledger import FINISHED, LEDGERS, fence_of, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import amounts_in, newest_first, quarantined_in
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, STORAGE_INVENTORY, TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
@@ -138,6 +139,11 @@ def status_of(
         running=holder[0] if holder and not holder[1] else None,
         needs=(),
     )
+    listed = [day for day in warehouse.directories(name, STORAGE_INVENTORY.name) if until is None or day <= str(until)]
+    newest = max([*days, *listed], default=None)
+    refused = None
+    if newest and (plan is None or newest > plan.day.isoformat()):
+        refused = _refused_plan(warehouse, name, newest)
     unseen = unseen_lease(warehouse, name, repository.storage, single_machine=settings.sweep.single_machine)
     needs = tuple(
         _needs_of(
@@ -147,6 +153,7 @@ def status_of(
             now,
             settings.approval.life,
             unseen,
+            refused,
             was_swept=plan is not None and any(_is_whole_sweep(one) for one in _of_plan(plan, records)),
             was_interrupted=plan is not None and _was_interrupted(warehouse, plan, records),
         )
@@ -161,6 +168,7 @@ def _needs_of(
     now: datetime,
     life: timedelta,
     unseen: GuardRefused | None,
+    refused: str | None,
     *,
     was_swept: bool,
     was_interrupted: bool,
@@ -174,6 +182,7 @@ def _needs_of(
         now: UTC.
         life: how long a plan may be used.
         unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
+        refused: which guards refused the newest plan, with the remedies; None: none did, or it is not known.
         was_swept: whether a sweep of the plan reached its end. The plan of another day can have the same hash.
         was_interrupted: whether a run on the objects of the plan was interrupted, or runs now.
     """
@@ -189,11 +198,14 @@ def _needs_of(
     if due:
         objects = counted(sum(one.objects for one in due), "object")
         yield f"The time in quarantine of {objects} is over. See: {{program}} purge {name}"
+    if refused:
+        yield f"{refused} Then plan again: {{program}} plan {name}"
     if plan is None or approval is None:
-        why = f"no valid plan: the plan of {newest_day} was withdrawn or refused" if newest_day else "no plan"
-        yield f"There is {why}. Plan with: {{program}} plan {name}"
+        if not refused:
+            why = f"no valid plan: the plan of {newest_day} was withdrawn or refused" if newest_day else "no plan"
+            yield f"There is {why}. Plan with: {{program}} plan {name}"
         return
-    if newest_day and newest_day > plan.day.isoformat():
+    if newest_day and newest_day > plan.day.isoformat() and not refused:
         yield f"The plan of {newest_day} was withdrawn or refused. Plan again: {{program}} plan {name}"
     if plan.blocked:
         yield f"The plan must not be executed: {plan.blocked}"
@@ -220,7 +232,8 @@ def _next_step(
         )
         return
     if approval.plan_refusal:
-        yield str(approval.plan_refusal)
+        why = str(approval.plan_refusal).removeprefix(f"{name} {day}: ").removeprefix(f"{name}: ")
+        yield f"A sweep of the plan of {day} would be refused: {why}"
         return
     if was_swept and not was_interrupted and not (status.to_free.objects or status.removed_from_history.total):
         return  # nothing is left to approve
@@ -266,6 +279,23 @@ def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[
         if len(found) == _PLANS:
             break
     return found[::-1]
+
+
+def _refused_plan(warehouse: Warehouse, name: str, day: str) -> str | None:
+    """Return which guards refused the plan of a day, with their figures and remedies; None if no guard did.
+
+    After a guard refuses a table, a plan makes no further table, so only the first table with a refusal counts.
+    """
+    for table in TABLES:
+        if table in (DELETION_REPORT.name, DELETION_PROOF.name):
+            continue  # a plan does not make them
+        with suppress(TableContractError):  # damaged metadata: a plan writes them again
+            metadata = warehouse.metadata_if_there(name, table, day)
+            if metadata and metadata.details.refused:
+                results = [one for one in metadata.details.check_results or () if not one.passed]
+                found = " ".join(f"{one.guard}: {one.message.rstrip('.')}." for one in results)
+                return f"A guard refused the plan of {day}. {found or metadata.details.refused + '.'}"
+    return None
 
 
 def _approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> ApprovalState:

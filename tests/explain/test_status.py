@@ -15,6 +15,7 @@ from retention_assets.cli.inspecting import sparkline
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
+from retention_assets.core.remedies import CheckResult
 from retention_assets.explain.status import RepositoryStatus, status_of
 from retention_assets.report.figures import Figures
 from retention_assets.report.groups import PlanGroups
@@ -24,6 +25,7 @@ from retention_assets.state.lease import stop_sweeps, take_lease
 from retention_assets.state.ledger import LEDGER, LEDGERS
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
 from retention_assets.state.records import Record, write_record
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import run
 
@@ -145,6 +147,43 @@ def test_a_repository_whose_only_plan_was_withdrawn_or_refused_needs_another_one
     world.warehouse.write_text("", NAME, "plans", "2026-11-01", "withdrawn")
     (needed,) = world.status().needs
     assert needed.startswith("There is no valid plan: the plan of 2026-11-01 was withdrawn or refused. Plan with: ")
+
+
+def refuse(world: World, day: date) -> None:
+    """Let the warehouse be as after a plan of this day that a guard refused."""
+    check = CheckResult("live_listed", False, "3 live addresses, data/a first, are not in the listing", 3)
+    details = Details(refused="live_listed", check_results=(check, CheckResult("live_not_empty", True, "fine")))
+    world.warehouse.write_metadata(NAME, "storage_inventory", day, PartitionMetadata(NOW, 5, "a-run"))
+    world.warehouse.write_metadata(NAME, "deletion_candidates", day, PartitionMetadata(NOW, 0, "a-run", details))
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["no other plan", "an older plan"])
+def test_a_refused_plan_is_reported_with_the_guard_its_figures_and_the_remedy(world: World, earlier: bool) -> None:
+    if earlier:
+        world.keep(a_plan(DAY - timedelta(days=1)))
+    refuse(world, DAY)
+    need = world.status().needs[0]
+    assert need.startswith(
+        f"A guard refused the plan of {DAY}. live_listed: 3 live addresses, data/a first, are not in the listing. "
+        "Check `storage` and what its credentials may list."
+    )
+    assert need.endswith(f"`retention acknowledge`. Then plan again: {{program}} plan {NAME}")
+    assert [one for one in world.status().needs if "lan again" in one] == [need]
+
+
+def test_a_guard_that_refused_an_earlier_plan_of_the_day_is_not_reported_beside_the_current_plan(world: World) -> None:
+    refuse(world, DAY)
+    world.keep(a_plan())
+    assert [one for one in world.status().needs if "guard" in one] == []
+
+
+def test_a_required_action_names_the_repository_once(world: World) -> None:
+    yesterday = (utc_now() - timedelta(days=1)).date()
+    world.keep(a_plan(yesterday))
+    world.configure(grace="3d")
+    shown = run("--config", world.file, "status").out
+    assert f"orchard: A sweep of the plan of {yesterday} would be refused: settings were changed since the plan" in shown
+    assert "orchard: orchard" not in shown
 
 
 def test_the_status_of_an_unapproved_plan_asks_for_an_approval_with_its_full_hash(world: World) -> None:

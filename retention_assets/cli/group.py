@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from io import TextIOWrapper
@@ -391,6 +391,25 @@ def with_configuration(message: str, file: Path | str | None) -> str:
     A command is a text between backquotes that begins with `retention `. None: the message is unchanged.
     """
     return _COMMAND.sub(lambda _: f"`retention --config {shlex.quote(str(file))} ", message) if file else message
+
+
+def with_demo(message: str, given: Path | None) -> str:
+    """Return the message, with a further remedy if it is about a file of the demo that does not exist yet.
+
+    `given`: the value of `--config`.
+    """
+    from retention_assets.demo.sample import demo_configuration
+
+    file = configuration_file(given).absolute()
+    if file != demo_configuration().absolute():
+        return message
+    made = {file}
+    with suppress(RetentionError):
+        storages = (one.storage for one in load_configuration(file).repositories.values())
+        made |= {Path(one.removeprefix("file://")) for one in storages}
+    if any(str(one) in message and not one.exists() for one in made):
+        return f"{message} This is the demo, which is not in place yet: put it in place with `retention demo`."
+    return message
 
 
 # ---- the progress line, which only a terminal gets

@@ -33,6 +33,7 @@ from retention_assets.cli.group import (
     say,
     screen,
     target_argument,
+    with_demo,
     working,
 )
 from retention_assets.config.configuration import Configuration, Repository, configuration_in, load_configuration
@@ -396,7 +397,7 @@ def _show(found: Permissions, called: str) -> None:
     screen.print(table)
     for one in found.checks:
         if one.state in ("refused", "failed"):
-            say(f"{one.permission} ({one.place}): {one.detail}")
+            say(f"{one.permission} ({one.place}): {with_demo(one.detail, click.get_current_context().obj)}")
     for mode in MODES:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
     if found.can_try_more:
@@ -447,7 +448,7 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
                 if len(names) == 1:
                     raise
                 failed.append(error)
-                found[name] = [Finding("error", "(not checked)", str(error))]
+                found[name] = [Finding("error", "(not checked)", with_demo(str(error), context.obj))]
             work.count()
     if json_wanted:
         print_json({name: [asdict(one) for one in findings] for name, findings in found.items()})

@@ -34,6 +34,7 @@ from retention_assets.cli.group import (
     examples,
     progress,
     with_configuration,
+    with_demo,
 )
 from retention_assets.errors import RetentionError, own_error
 
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print_error(error: RetentionError, arguments: Sequence[str] | None) -> None:
-    message = with_configuration(str(error), _given_configuration(arguments))
+    given = _given_configuration(arguments)
+    message = with_configuration(with_demo(str(error), given), given)
     progress.print(f"error: {message}", style="red", **AS_IT_IS)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from io import StringIO
@@ -16,10 +17,11 @@ from retention_assets.cli import planning
 from retention_assets.cli.group import program
 from retention_assets.cli.planning import show_closing
 from retention_assets.core.amounts import Amount
+from retention_assets.demo import sample
 from retention_assets.demo.sample import demo_configuration
 from retention_assets.state.plan import Plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.end_to_end.command import run
+from tests.end_to_end.command import orchard, run
 from tests.explain.test_status import a_plan
 from tests.test_docs import ROOT
 
@@ -98,3 +100,38 @@ def test_the_commands_of_the_last_screen_read_the_configuration_of_the_demo(
         assert f" {command} " in titles[title]
     own = f"--config {file} init" if other == "--config" else " init"
     assert titles["Your own"].endswith(own)
+
+
+@pytest.mark.parametrize("command", [("lint",), ("lint", "orchard"), ("access", "orchard")])
+@pytest.mark.parametrize("given", [False, True], ids=["by default", "with --config"])
+def test_before_the_demo_is_in_place_an_error_names_the_command_that_puts_it_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], given: bool
+) -> None:
+    """The samples of the demo are in `.demo` beside its folder, which a checkout does not have at first."""
+    monkeypatch.chdir(tmp_path)
+    samples = demo_configuration().parent
+    shutil.copytree(samples, tmp_path / "demo")
+    monkeypatch.setattr(sample, "_CHECKOUT", tmp_path / "demo")
+    answer = run(*(("--config", "demo/retention.yaml") if given else ()), *command)
+    assert answer.status != 0
+    text = " ".join((answer.out + answer.printed_err).split())
+    assert f"{tmp_path}/.demo/orchard/namespace: there is no such directory." in text
+    command_of_demo = f"`retention {'--config demo/retention.yaml ' if given else ''}demo`"
+    assert f"This is the demo, which is not in place yet: put it in place with {command_of_demo}." in text
+
+
+def test_without_the_file_of_the_demo_the_error_names_the_command_that_puts_it_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sample, "_CHECKOUT", tmp_path / "no_checkout")
+    answer = run("status")
+    assert answer.status == 2
+    assert f"{tmp_path}/demo/retention.yaml: there is no such file." in answer.err
+    assert "put it in place with `retention demo`" in answer.err
+
+
+def test_a_missing_storage_of_another_configuration_is_not_of_the_demo(tmp_path: Path) -> None:
+    answer = run("--config", orchard(tmp_path, "lake").file, "lint", "orchard")
+    assert "there is no such directory" in answer.err
+    assert "demo" not in answer.err

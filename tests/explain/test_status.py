@@ -182,7 +182,9 @@ def test_a_required_action_names_the_repository_once(world: World) -> None:
     world.keep(a_plan(yesterday))
     world.configure(grace="3d")
     shown = run("--config", world.file, "status").out
-    assert f"orchard: A sweep of the plan of {yesterday} would be refused: settings were changed since the plan" in shown
+    assert (
+        f"orchard: A sweep of the plan of {yesterday} would be refused: settings were changed since the plan" in shown
+    )
     assert "orchard: orchard" not in shown
 
 

@@ -15,6 +15,7 @@ from retention_assets import errors
 from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import LONGEST, parse_positive_duration
+from retention_assets.config.timestamps import FIRST_DAY, require_day
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed, RetentionError, error_named_in
 from retention_assets.spark.failures import first_line, is_of_missing_files
 from retention_assets.tables import DELETION_PROOF
@@ -54,8 +55,8 @@ def operation_job(operation: str, repository: str) -> str:
     return f"{repository}_{operation}"
 
 
-# The start is before lakeFS's first release, so every day of any repository is a partition. `end_offset` adds today.
-daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", end_offset=1)
+# `end_offset` adds today.
+daily = dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat(), timezone="UTC", end_offset=1)
 
 
 def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> date:
@@ -72,21 +73,6 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
             f"This run has no day, or several: {error} Nothing was changed or deleted. Choose one partition for a run."
         ) from error
     return require_day(day, "partition")
-
-
-def require_day(day: str, given_as: str) -> date:
-    """Return the day of a partition.
-
-    Errors: ConfigurationError if the text is not a day, or the day is before 2020 or in the future.
-
-    A policy that is applied as of a future day expires versions too early.
-    """
-    if not daily.has_partition_key(day):
-        raise ConfigurationError(
-            f"{given_as} {day}: only these days can be planned: from {daily.get_first_partition_key()} to today (UTC). "
-            "Nothing was changed or deleted. Choose one of these days."
-        )
-    return date.fromisoformat(day)
 
 
 FULL = "retention/full"  # a run with this tag ("true") reuses nothing that earlier runs read or computed

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.durations import LONGEST, parse_positive_duration
-from retention_assets.config.timestamps import utc_now
+from retention_assets.config.timestamps import require_day, utc_now
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import Warehouse
@@ -278,6 +278,7 @@ def run_job(
     """Return the result of `runs.run_job` for the only repository of the job. Errors: as `runs.run_job`."""
     from retention_assets.spark.sessions import start_early
 
+    require_day(day.isoformat(), "--as-of")  # before Spark and Dagster, which take seconds
     start_early(configuration.spark, _objects_of(configuration, repository))  # while Dagster is imported: both are slow
     from retention_assets.cli import runs
 

@@ -32,10 +32,11 @@ from rich.console import Console
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from retention_assets.assets.runs import failure_of, require_day, was_interrupted
+from retention_assets.assets.runs import failure_of, was_interrupted
 from retention_assets.cli.group import AS_IT_IS, Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.folders import writable_folder
+from retention_assets.config.timestamps import require_day
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, brief
 from retention_assets.spark.sessions import started

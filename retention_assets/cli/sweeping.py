@@ -28,7 +28,7 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.cli.rendering import current_plan, open_table, print_amounts
-from retention_assets.config.timestamps import utc_now
+from retention_assets.config.timestamps import require_day, utc_now
 from retention_assets.core.amounts import Amount, human_removal
 from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
 from retention_assets.explain.plans import approval_of, history_changes_of
@@ -43,7 +43,7 @@ from retention_assets.state.approval import (
     withdraw_approval,
 )
 from retention_assets.state.approval import approve as approve_plan
-from retention_assets.state.lease import unseen_lease
+from retention_assets.state.lease import require_not_stopped, unseen_lease
 from retention_assets.state.ledger import LEDGERS, first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, find_plan, last_plan_of, load_plan, require_plan
 from retention_assets.state.records import amounts_in, newest_of_day
@@ -170,6 +170,9 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
         )
     if dump_age is not None:
         configuration = configuration.with_dump_age(repository, dump_age)
+    require_day(day.isoformat(), "--as-of")
+    load_plan(target.warehouse, repository, day)  # these refusals need no Spark; the sweep checks both again
+    require_not_stopped(target.warehouse, repository)
     try:
         run_job(configuration, repository, sweep_job(repository), day)
     except ObjectsFailed:  # the sweep ended, so there is a report

@@ -160,6 +160,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
     At least one of --plan, --path and --address is needed. With several of them, the command restores only objects that
     match all of them. Objects that exist in the repository are not overwritten.
     """
+    from retention_assets.state.lease import require_not_stopped
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
 
@@ -167,9 +168,12 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
         raise ConfigurationError(
             "restore: name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed."
         )
+    selection = Selection(plan_hash, path, address)
+    selection.require_utf_8(target.name)  # these refusals need no Spark; the restore checks both again
+    require_not_stopped(target.warehouse, target.name)
     undo = _undo(target)
     with working(f"{target.name}: bringing objects back"):
-        undone = bring_back(undo, Selection(plan_hash, path, address))
+        undone = bring_back(undo, selection)
     _show_undone(target.name, "restored", undone, json_wanted=json_wanted)
     if target.repository.is_icechunk and not json_wanted:
         say(
@@ -209,10 +213,14 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
     the quarantine that belong to plans without copies.
     """
     from retention_assets.repositories.live_now import LiveNow
+    from retention_assets.state.lease import require_not_stopped
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
-    undo, repository = _undo(target), target.name
+    repository = target.name
+    if approved:
+        require_not_stopped(target.warehouse, repository)  # needs no Spark; the purge checks this again
+    undo = _undo(target)
     if approved:
         others = target.configuration.others(repository)
         with LiveNow(undo, others) as live, working(f"{repository}: deleting for good"):

@@ -243,12 +243,8 @@ def _in_force(document: dict[str, Any] | None, now: datetime) -> tuple[str, bool
 
 
 def _require_over(repository: str, document: dict[str, Any], now: datetime) -> None:
+    _require_not_stopped(repository, document)
     until = datetime.fromisoformat(document["until"])
-    if until == _NO_END:
-        raise GuardRefused(
-            f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
-            f"When the reason is gone, allow sweeps again: `retention resume {repository}`."
-        )
     if now < until + MARGIN:
         at = datetime.fromisoformat(document["at"])  # of the newest document: a running sweep renews its lease
         raise GuardRefused(
@@ -256,6 +252,21 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
             f"UTC. Nothing was deleted. Wait until that run ends. If it died, the lease is free at "
             f"{until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after `retention stop {repository}` and `retention "
             f"resume {repository}`."
+        )
+
+
+def require_not_stopped(warehouse: Warehouse, repository: str) -> None:
+    """Raise GuardRefused if a person stopped all sweeps. `take_lease` checks this again, when Spark runs."""
+    _, document = _newest(warehouse, repository)
+    if document and not document["released"]:
+        _require_not_stopped(repository, document)
+
+
+def _require_not_stopped(repository: str, document: dict[str, Any]) -> None:
+    if datetime.fromisoformat(document["until"]) == _NO_END:
+        raise GuardRefused(
+            f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
+            f"When the reason is gone, allow sweeps again: `retention resume {repository}`."
         )
 
 

@@ -2,13 +2,16 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from retention_assets.cli import sweeping
 from retention_assets.cli.group import with_configuration
+from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
+from retention_assets.spark import sessions
 from retention_assets.state import lease
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import write_record
@@ -142,6 +145,43 @@ def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None
     message = project.run("report").printed_err
     assert f"{told}. Nothing was changed. Sweep with: `" in message
     assert f" --config {project.file} sweep orchard --as-of {DAY}`." in message
+
+
+FUTURE = (utc_now() + timedelta(days=2)).date().isoformat()
+STOPPED = "orchard: sweeps were stopped by ada at "
+WITHOUT_SPARK = {
+    "plan of a future day": (("plan", "--as-of", FUTURE), False, 2, "only these days can be planned"),
+    "sweep of a future day": (("sweep", "--as-of", FUTURE), False, 2, "only these days can be planned"),
+    "verification of a future day": (("verify", "--as-of", FUTURE), False, 2, "only these days can be planned"),
+    "sweep without a plan": (("sweep", "--as-of", "2026-10-30"), False, 1, "there is no current plan of 2026-10-30"),
+    "stopped sweep": (("sweep", "--as-of", DAY), True, 1, STOPPED),
+    "stopped restore": (("restore", "--path", "a"), True, 1, STOPPED),
+    "stopped purge": (("purge", "--approve", "0" * 64), True, 1, STOPPED),
+    "restore of a path that is not UTF-8": (("restore", "--path", "a\udcff"), False, 2, "is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("command", "stopped", "status", "told"), WITHOUT_SPARK.values(), ids=WITHOUT_SPARK)
+def test_a_refusal_that_needs_no_spark_starts_no_session(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    stopped: bool,
+    status: int,
+    told: str,
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("a Spark session is started")
+
+    monkeypatch.setattr(sessions, "start_early", started)
+    monkeypatch.setattr(sessions, "started", started)
+    project.write(mode="quarantine")
+    warehouse = Warehouse(str(project.warehouse))
+    keep_plan(warehouse, a_plan())
+    if stopped:
+        lease.stop_sweeps(warehouse, project.name, "ada", utc_now())
+    message = refused(status, project, *command)
+    assert told in message
 
 
 def test_a_restore_without_a_selection_is_refused(project: Project) -> None:

@@ -674,9 +674,9 @@ SWEEPING = (
     Mutation(
         name="a policy is applied as of a future day",
         breaks="dates that users can write never make anything older (invariant 11)",
-        file="retention_assets/assets/runs.py",
-        old="    if not daily.has_partition_key(day):\n",
-        new="    if False:\n",
+        file="retention_assets/config/timestamps.py",
+        old="        if found.isoformat() == day and FIRST_DAY <= found <= utc_now().date():\n",
+        new="        if True:\n",
         caught_by=(
             "tests/assets/test_icechunk_plan.py::test_a_run_for_a_day_without_a_partition_is_refused[2019-12-31]",
         ),

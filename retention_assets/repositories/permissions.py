@@ -183,7 +183,7 @@ def _of_locations(configuration: Configuration, repository: Repository) -> Itera
 
     def apart() -> None:
         if not (found := namespaces_apart(repository.name, configuration.locations())).passed:
-            raise GuardRefused(f"{repository.name}: {found.message}")
+            raise GuardRefused(f"{repository.name}: a plan would be refused. Nothing was changed. {found.message}")
 
     def outside() -> None:
         warehouse = Warehouse(configuration.warehouse, any_layout=True)

@@ -150,14 +150,24 @@ class Warehouse:
         """
         self._root = root.rstrip("/")
         self._stores: tuple[Any, Any] | None = None
-        if not self._call(self._is_absent, "", _READ):
+        if not self._is_absent():
             self._open()
         if not any_layout and self._root not in _KNOWN_LAYOUTS:
             self.require_layout()
 
     def _is_absent(self) -> bool:
-        """Return whether this is a directory that does not exist. A link to a missing directory is an error."""
-        return "://" not in self._root and not Path(self._root).exists(follow_symlinks=False)
+        """Return whether this is a directory that does not exist, and that a write can create.
+
+        It is not absent if it cannot be seen, or if a link or file is in its place or above it: then opening it fails.
+        """
+        if "://" in self._root:
+            return False
+        with suppress(OSError):
+            try:
+                os.lstat(self._root)
+            except FileNotFoundError:
+                return next(one for one in Path(self._root).parents if os.path.lexists(one)).is_dir()
+        return False
 
     def _open(self) -> tuple[Any, Any]:
         """Return the stores of `_opened`, which creates a directory that does not exist."""
@@ -168,7 +178,7 @@ class Warehouse:
     @property
     def _store(self) -> Any:
         """The store for requests that read, list or remove."""
-        return MemoryStore() if self._stores is None and self._call(self._is_absent, "", _READ) else self._open()[0]
+        return MemoryStore() if self._stores is None and self._is_absent() else self._open()[0]
 
     @cached_property
     def _conditional(self) -> Conditional:

@@ -74,7 +74,7 @@ class IgnoresConditions:
 
 def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
     made = Warehouse(warehouse.root)
-    made._conditional = Conditional(IgnoresConditions(LocalStore(warehouse.root)))
+    made._conditional = Conditional(IgnoresConditions(LocalStore(warehouse.root, mkdir=True)))
     return made
 
 

@@ -494,7 +494,8 @@ def test_a_directory_that_does_not_exist_is_read_as_an_empty_warehouse_and_creat
     assert reading.documents() == ["a.json", "b.json"]
 
 
-def test_a_link_to_a_missing_directory_is_not_read_as_an_empty_warehouse(tmp_path: Path) -> None:
-    (tmp_path / "tables").symlink_to(tmp_path / "not_mounted")
-    with pytest.raises(StoreError, match="tables"):
-        Warehouse(str(tmp_path / "tables"))
+@pytest.mark.parametrize("root", ["link", "link/tables", "link/below/tables"])
+def test_a_link_to_a_missing_directory_is_not_read_as_an_empty_warehouse(tmp_path: Path, root: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "not_mounted")
+    with pytest.raises(StoreError, match=f"{tmp_path}/{root}: cannot write its objects"):
+        Warehouse(str(tmp_path / root))

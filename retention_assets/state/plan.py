@@ -251,7 +251,7 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
                 continue
             document = warehouse.read_document(repository, PLANS, day_of_plan, name)
             if document and document["plan_hash"].startswith(wanted):
-                found[document["plan_hash"]] = _plan(document)
+                found[document["plan_hash"]] = _plan(document, repository)
     if len(found) == 1:
         return next(iter(found.values()))
     problem = f"{len(found)} plans were" if found else "no plan was"
@@ -315,7 +315,7 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
             f"{repository}: there is no current plan of {day}. Nothing was deleted. "
             f"Make one: `retention plan {repository} --as-of {day}`."
         )
-    return _plan(document)
+    return _plan(document, repository)
 
 
 def plan_made(warehouse: Warehouse, repository: str, day: str, name: str) -> Plan | None:
@@ -324,7 +324,7 @@ def plan_made(warehouse: Warehouse, repository: str, day: str, name: str) -> Pla
     Errors: TableContractError if another version wrote it.
     """
     document = warehouse.read_document(repository, PLANS, day, f"{name}.json")
-    return _plan(document) if document else None
+    return _plan(document, repository) if document else None
 
 
 def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
@@ -340,7 +340,7 @@ def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
         document = warehouse.read_document(repository, PLANS, day.isoformat(), max(made)) if made else None
         if document is None:
             raise
-        return _plan(document)
+        return _plan(document, repository)
 
 
 def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: str, *, undone: str = "changed") -> Plan:
@@ -363,7 +363,7 @@ def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: st
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the newest plan of the day `until` or an earlier day, by the time it was made; None if there is none."""
     document = _last_document(warehouse, repository, until)
-    return _plan(document) if document else None
+    return _plan(document, repository) if document else None
 
 
 def last_terms(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
@@ -385,7 +385,19 @@ def documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str,
     return sorted((name, day) for day, name in files if name != CURRENT)
 
 
-def _plan(document: Mapping[str, Any]) -> Plan:
+def _plan(document: Mapping[str, Any], repository: str) -> Plan:
+    """Return the plan in a document that is stored under the name of `repository`.
+
+    Errors: TableContractError if the plan is of another repository. Its sweep would take the lease, and write the
+    ledger, under that name: two sweeps could run at once. TableContractError also if another version wrote it.
+    """
+    made_for = document.get("repository", repository)
+    if made_for != repository:
+        raise TableContractError(
+            f"{repository}: the directory of this name in the warehouse has a plan of the repository {made_for}, for "
+            f"the day {document.get('day')}. The directory was renamed or copied. Nothing was changed or deleted. Name "
+            f"the directory and the repository in the configuration {made_for} again."
+        )
     try:
         fields = {
             **document,

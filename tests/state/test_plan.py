@@ -721,6 +721,23 @@ def test_a_plan_that_another_version_wrote_is_not_read(
     assert f"{AGAIN} If the plan was swept, copy its document from a backup" in message
 
 
+def test_a_plan_of_another_repository_is_not_read_from_a_renamed_directory(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    Path(warehouse.root, "orchard").rename(Path(warehouse.root, "peach"))
+    reads: list[Callable[[], object]] = [
+        lambda: load_plan(warehouse, "peach", DAY),
+        lambda: last_plan(warehouse, "peach", DAY),
+        lambda: find_plan(warehouse, "peach", a_plan().plan_hash),
+    ]
+    for read in reads:
+        with pytest.raises(TableContractError) as refused:
+            read()
+        message = str(refused.value)
+        assert message.startswith("peach: the directory of this name in the warehouse has a plan of the repository ")
+        assert "orchard, for the day 2026-11-01. The directory was renamed or copied. Nothing was changed" in message
+        assert "Name the directory and the repository in the configuration orchard again" in message
+
+
 @pytest.mark.parametrize(
     ("start", "problem"),
     [

@@ -20,7 +20,7 @@ from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
 from retention_assets.state.plan import PLANS, Plan, find_plan
 from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import StoredFile, Warehouse
 
 if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,6 +36,10 @@ FINISHED = (  # later sweeps of the same plan skip objects with these outcomes
     Outcome.RESTORED,
 )
 _ROWS = ".parquet"  # end of the names of ledger files
+_DAMAGED = (
+    "Copy the file from a backup of the warehouse. If there is none, move the file out of the ledger: its results then "
+    "count as unknown, and `retention verify` fails. Then run the same command again."
+)
 _OF_PLAN = re.compile(r"/(\d{4}-\d\d-\d\d)/([^/]+)/\d+-[^/]+/[^/]+$")  # a ledger file; other files are not ours
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
@@ -129,7 +133,7 @@ def collected_addresses(
     files = warehouse.tree(repository, LEDGERS) if looked_up else {}
     if len(looked_up) <= _FEW and sum(file.size for file in files.values()) <= _SMALL:
         # Spark needs many seconds to open a thousand small files.
-        ledger_files = [path for path in files if path.endswith(_ROWS)]
+        ledger_files = _readable(warehouse, files)
         rows = from_arrow(spark, read_files(warehouse, ledger_files, LEDGER, one_of("address", looked_up)))
     else:
         rows = _every_row(spark, warehouse, repository).join(addresses, on="address", how="left_semi")
@@ -176,6 +180,8 @@ def recorded_sweeps(warehouse: Warehouse, repository: str, run_id: str = "") -> 
 
 def rows_of_sweeps(spark: "SparkSession", warehouse: Warehouse, sweeps: Iterable[str]) -> "DataFrame":
     """Return every ledger row of these sweeps, of any plan. `sweeps`: see `recorded_sweeps`."""
+    for sweep in sweeps:
+        _readable(warehouse, warehouse.tree(sweep))
     return _read(spark, [warehouse.location(sweep) for sweep in sorted(sweeps)])
 
 
@@ -225,6 +231,13 @@ def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
     return sorted(path for path in warehouse.tree(*parts) if path.endswith(_ROWS))
 
 
+def _readable(warehouse: Warehouse, files: Mapping[str, StoredFile]) -> list[str]:
+    """Return the paths of the files with rows, sorted. Errors: TableContractError if one of them is damaged."""
+    found = {path: file for path, file in files.items() if path.endswith(_ROWS)}
+    warehouse.require_readable(found, LEDGER.names, _DAMAGED)
+    return sorted(found)
+
+
 def _plans_of(files: Iterable[str]) -> list[tuple[str, str]]:
     """Return (day, hash) of every plan with one of these files, sorted."""
     return sorted({(found[1], found[2]) for path in files if (found := _OF_PLAN.search(path))})
@@ -270,7 +283,7 @@ def read_ledgers(
 
     # Spark lists one directory with all ledgers faster than hundreds of directories.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
-    paths = _files_below(warehouse, *parts) if plans else []
+    paths = _readable(warehouse, warehouse.tree(*parts)) if plans else []
     if not paths:
         empty = {name: F.lit(None).cast("string") for name in ("day", "plan_hash")}
         return _read(spark, []).withColumns(empty)

@@ -39,6 +39,7 @@ LAYOUT = 1  # version of the directory layout; a warehouse without the document 
 _LAYOUT = "warehouse.json"
 _DOCUMENT = re.compile(r".*\.json")
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
+_READABLE: set[tuple[str, str, "StoredFile"]] = set()  # files that this process has checked: root, path and file
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 REPLACED = "_replaced.json"  # the metadata of the rows that a run began to replace, see `keep_metadata`
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
@@ -484,15 +485,35 @@ class Warehouse:
             start = max(0, size - length)
             return self._call(lambda: bytes(self._store.get_range(path, start=start, end=size)), path, _READ)
 
-        tail = end(_FOOTER)
+        tail = end(_FOOTER) if size else b""
         length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, its length field and the magic bytes
         try:
-            return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
+            return pq.read_metadata(pa.BufferReader(tail if min(length, size) <= len(tail) else end(length)))
         except pa.ArrowException as error:
             raise TableContractError(
                 f"{self.location(path)}: is truncated, or not a Parquet file: {str(error).rstrip('.')}. Nothing was "
-                f"deleted. {remedy}"
+                f"changed or deleted. {remedy}"
             ) from error
+
+    def require_readable(self, files: Mapping[str, StoredFile], columns: Collection[str], remedy: str) -> None:
+        """Require that Parquet files are complete and have these columns. `files`: by path below the root.
+
+        Spark ignores an empty file, and reads a missing column as nulls. The files never change, so each is checked
+        once in a process. Errors: TableContractError that names the file; the message has `remedy`.
+        """
+
+        def check(path: str) -> None:
+            found = self._footer_of(path, files[path].size, remedy).schema.to_arrow_schema().names
+            if missing := sorted(set(columns) - set(found)):
+                raise TableContractError(
+                    f"{self.location(path)}: is missing the columns {', '.join(missing)}. Nothing was changed or "
+                    f"deleted. {remedy}"
+                )
+            _READABLE.add((self._root, path, files[path]))
+
+        unchecked = [path for path, file in files.items() if (self._root, path, file) not in _READABLE]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(check, sorted(unchecked)))
 
     def directories(self, *parts: str) -> list[str]:
         """Return the names of the directories in a directory, sorted; empty if it does not exist."""

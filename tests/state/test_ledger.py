@@ -1,9 +1,11 @@
 """The ledger: the latest outcome of each address counts, and an attempted object never counts as untouched."""
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -24,7 +26,9 @@ from retention_assets.state.ledger import (
     plans_with_ledgers,
     quarantined_by,
     read_ledgers,
+    recorded_sweeps,
     report_of,
+    rows_of_sweeps,
     sweeps_of,
     swept_plans,
 )
@@ -245,6 +249,30 @@ def test_files_that_are_no_ledger_are_ignored(tmp_path: Path) -> None:
     (ledgers / "2026-11-01" / plan / "b-done.parquet").touch()
     assert plans_with_ledgers(warehouse, "orchard") == [("2026-11-01", plan)]
     assert sweeps_of(warehouse, "orchard", "2026-11-01", plan) == [7]
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", "half", "columns"], ids=["empty", "text", "half", "columns"])
+def test_a_damaged_file_of_a_ledger_is_named_and_refused(
+    spark: SparkSession, warehouse: Warehouse, content: bytes | str
+) -> None:
+    """Spark would ignore an empty file, and take a missing column for nulls."""
+    write_ledger(warehouse, "orchard", DAY, HASH, {"data/a": "restored"}, NOW, name="damaged")
+    (file,) = Path(warehouse.location("orchard", LEDGERS)).rglob("*.parquet")
+    if content == "columns":
+        pq.write_table(pq.read_table(file).drop_columns(["at", "outcome"]), file)
+    else:
+        file.write_bytes(file.read_bytes()[:-20] if isinstance(content, str) else content)
+    asked = from_arrow(spark, pa.table({"address": ["data/a"]}))
+    damage = r"(is truncated, or not a Parquet file|is missing the columns at, outcome).*Nothing was changed or deleted"
+    for read in (
+        lambda: ledger_of_plan(spark, warehouse, "orchard", DAY, HASH),
+        lambda: rows_of_sweeps(spark, warehouse, recorded_sweeps(warehouse, "orchard")),
+        lambda: collected_addresses(spark, warehouse, "orchard", asked),
+    ):
+        with pytest.raises(
+            TableContractError, match=rf"{re.escape(str(file))}: {damage}.*Copy the file.*move the file"
+        ):
+            read()
 
 
 def test_a_swept_plan_that_is_missing_is_named(tmp_path: Path) -> None:

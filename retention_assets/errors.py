@@ -2,12 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 _MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
 _REPLACED_FILES = ("repo", "ref.json")  # writers of Icechunk replace these files; all others are written once
 _ENDED = "a person or the system ended it, for example with Ctrl-C"
+_COMMAND = re.compile(r"`retention [^`]*`")
+_PLACEHOLDER = re.compile(r"(?<= )(?:REPO|DAY)(?=[ `])")  # in the commands of a message, see `naming`
 _NOTHING_WAS = re.compile(r"\b([Nn])othing was\b")
 
 
@@ -99,6 +103,28 @@ def corrupt(name: str, what: str) -> CorruptFile:
 def own_error(error: BaseException) -> RetentionError | None:
     """Return the error of this project: `error` itself, or the error in the text of a `WorkerError`; else None."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
+
+
+@contextmanager
+def naming(repository: str, day: str = "DAY") -> Iterator[None]:
+    """Put the name of the repository and the day into an error of the block whose commands have `REPO` and `DAY`.
+
+    Rules and formats know neither. If such a message does not have the name at all, it then begins with the name.
+    """
+    try:
+        yield
+    except Exception as error:
+        own, names = own_error(error), {"REPO": shlex.quote(repository), "DAY": day}
+        if own is None:
+            raise
+        message = str(own)
+        named = _COMMAND.sub(lambda command: _PLACEHOLDER.sub(lambda one: names[one[0]], command[0]), message)
+        if named != message:
+            begins = "" if repository in message else f"{repository}: " if day == "DAY" else f"{repository} {day}: "
+            own.args = (f"{begins}{named}",)
+        if own is not error:
+            raise own from error
+        raise
 
 
 def brief(error: BaseException) -> str:

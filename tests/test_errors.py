@@ -1,6 +1,7 @@
 """An error of this project keeps its class and its complete message on the way from an executor to the driver."""
 
 import traceback
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from retention_assets.errors import (
     brief,
     corrupt,
     error_named_in,
+    naming,
     own_error,
 )
 from retention_assets.spark.frames import Batches, on_workers
@@ -81,3 +83,36 @@ def test_a_file_that_writers_replace_must_be_restored_in_its_newest_version(name
     message = str(corrupt(name, "it is cut off"))
     assert message.startswith(f"{name}: it is cut off. The file was not used. Nothing was deleted.")
     assert ("in its newest version: an older version loses what was committed since" in message) is is_replaced
+
+
+@pytest.mark.parametrize(
+    ("message", "day", "named"),
+    [
+        pytest.param(
+            "a tip moved. Nothing more was changed. Plan again: `retention plan REPO --as-of DAY`.",
+            "2026-11-01",
+            "field 2026-11-01: a tip moved. Nothing more was changed. Plan again: `retention plan field --as-of "
+            "2026-11-01`.",
+            id="day",
+        ),
+        pytest.param(
+            "field: REPO is gone. Run `retention status REPO`, then `retention report REPO --as-of DAY`.",
+            "DAY",
+            "field: REPO is gone. Run `retention status field`, then `retention report field --as-of DAY`.",
+            id="no_day",
+        ),
+        pytest.param("the file REPO is gone.", "2026-11-01", "the file REPO is gone.", id="no_command"),
+    ],
+)
+@pytest.mark.parametrize("carry", [lambda error: error, WorkerError], ids=["driver", "executor"])
+def test_the_name_and_the_day_are_put_into_the_commands_of_an_error_of_rules(
+    message: str, day: str, named: str, carry: Callable[[RetentionError], Exception]
+) -> None:
+    with pytest.raises(GuardRefused) as raised, naming("field", day):
+        raise carry(GuardRefused(message))
+    assert str(raised.value) == named
+
+
+def test_an_error_of_another_project_stays_as_it_is() -> None:
+    with pytest.raises(KeyError, match="REPO"), naming("field"):
+        raise KeyError("`retention plan REPO`")

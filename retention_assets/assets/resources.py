@@ -25,7 +25,7 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.guards import CheckResult
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, naming
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.guards import Referenced
 from retention_assets.lakefs.rules.reflog import Memory
@@ -312,7 +312,10 @@ def for_repository[R](function: Callable[..., R], repository: str) -> Callable[.
     def of_repository(*arguments: object, **keywords: object) -> R:
         if key in keywords:
             keywords["resource"] = keywords.pop(key)
-        return function(*arguments, **keywords)
+        context = next((one for one in arguments if isinstance(one, dg.AssetExecutionContext)), None)
+        day = context.partition_key if context is not None and context.has_partition_key else "DAY"
+        with naming(repository, day):
+            return function(*arguments, **keywords)
 
     vars(of_repository)["__signature__"] = signature.replace(parameters=parameters)
     of_repository.__annotations__ = {one.name: one.annotation for one in parameters} | {

@@ -26,7 +26,7 @@ from retention_assets.cli.group import (
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, naming
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
         ObjectWriter(access).require_conditions()
         return asdict(upgrade_to_format_2(access, utc_now, dry_run=False, before_write=before_write))
 
-    with working(f"{repository.name}: upgrading to format 2"):
+    with working(f"{repository.name}: upgrading to format 2"), naming(repository.name):
         if dry_run:
             done: Mapping[str, Any] = asdict(upgrade_to_format_2(access, utc_now, dry_run=True))
         else:
@@ -288,7 +288,8 @@ def _state(repository: Repository) -> dict[str, Any]:
     from retention_assets.icechunk.source.repository import IcechunkSource
     from retention_assets.objectstore.access import open_store
 
-    state = IcechunkSource(open_store(repository), utc_now).state()
+    with naming(repository.name):
+        state = IcechunkSource(open_store(repository), utc_now).state()
     found: dict[str, Any] = {
         "format": state.format,
         "snapshots": len(state.history.snapshots),

@@ -15,6 +15,7 @@ from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.amounts import counted
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
+from retention_assets.errors import naming
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, ObjectExplanation
 from retention_assets.explain.plans import Row, last_parts, policy_of_plan
@@ -88,7 +89,9 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
 
     @cached_property
     def _cutoff(self) -> datetime:
-        return needed(self.tables.metadata(REPOSITORY_HISTORY.name).details.cutoff, REPOSITORY_HISTORY.name, "cutoff")
+        details = self.tables.metadata(REPOSITORY_HISTORY.name).details
+        with naming(self.tables.repository.name, self.tables.plan.day.isoformat()):
+            return needed(details.cutoff, REPOSITORY_HISTORY.name, "cutoff")
 
     @cached_property
     def _decisions(self) -> Mapping[str, Row]:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.liveness import Liveness
+from retention_assets.errors import naming
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.verification import files_to_spare
 from retention_assets.lakefs.source.opening import OpenRepository, open_repository
@@ -50,7 +51,8 @@ class LiveNow:
         self._undo.log(f"{self._undo.repository.name}: checking which objects are live")
         self._release_rows()
         if self._undo.repository.is_icechunk:
-            live = files_to_spare(self._sweep).cache()
+            with naming(self._undo.repository.name):
+                live = files_to_spare(self._sweep).cache()
         else:
             liveness = self._under_policy(self._opened.policy())
             live = liveness.now().live.cache()

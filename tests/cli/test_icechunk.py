@@ -91,6 +91,20 @@ def test_the_status_is_shown_and_set(tmp_path: Path):
     assert command("branch", "delete", "dev").out == "field: done: branch delete dev\n"
 
 
+def test_a_remedy_has_the_name_of_the_repository(tmp_path: Path):
+    def refused(*arguments: str) -> str:
+        answer = command(*arguments)
+        assert answer.status != 0
+        return " ".join(answer.err.split())
+
+    command = Command(tmp_path, 1)
+    assert "icechunk field upgrade`" in refused("status", "read-only")
+    assert "icechunk field status` lists" in refused("branch", "delete", "another")
+    assert "show field expired_snapshots`" in refused("branch", "create", "side", "no-id")
+    (tmp_path / "r/snapshots" / command.repository.ids["b"]).unlink()
+    assert "restore field --address snapshots/" in refused("status")
+
+
 def test_the_log_is_shown_newest_first(tmp_path: Path):
     command = Command(tmp_path, 2)
     command("tag", "delete", "v1")

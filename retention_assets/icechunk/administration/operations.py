@@ -18,6 +18,7 @@ from retention_assets.errors import (
     RetentionError,
     SourceError,
     StoreError,
+    naming,
 )
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import ReferenceFiles
@@ -76,7 +77,8 @@ def recorded_change(
     result: Result | None = None
     try:
         with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
-            result = change(_Renewed(warehouse, lease, clock))
+            with naming(name):
+                result = change(_Renewed(warehouse, lease, clock))
             record = record_without_plan(kind, name, person, started, clock(), run_id, result)
             write_record(warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), seal)
     except RetentionError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, naming
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.objectstore.outcomes import Outcome
@@ -59,7 +59,8 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     if document is None:
         raise _refusal(plan, "are missing")
     heads = planned_heads(warehouse, plan)
-    planned = PlannedEdits.read(document["edits"], heads.branches, heads.tags)
+    with naming(plan.repository, plan.day.isoformat()):
+        planned = PlannedEdits.read(document["edits"], heads.branches, heads.tags)
     if hash_with_edits(document["references"], planned) != plan.references_hash or planned.cutoff > plan.made_at:
         raise _refusal(plan, "do not match its hash or its time")
     return planned

@@ -163,4 +163,7 @@ def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[b
 
 def outdated(what: str) -> GuardRefused:
     """Return the refusal of edits that no longer fit the repository. `what`: the reason."""
-    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")
+    return GuardRefused(
+        f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan: `retention plan REPO --as-of "
+        "DAY`."
+    )

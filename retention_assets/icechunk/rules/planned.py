@@ -116,4 +116,7 @@ def raw_ids(texts: Collection[str]) -> frozenset[bytes]:
 
 
 def _corrupt(what: str) -> GuardRefused:
-    return GuardRefused(f"the plan's document of edits is corrupt: {what}. Nothing was changed. Plan again.")
+    return GuardRefused(
+        f"the plan's document of edits is corrupt: {what}. Nothing was changed. Plan again: `retention plan REPO "
+        "--as-of DAY`."
+    )

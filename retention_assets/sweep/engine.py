@@ -148,7 +148,12 @@ class Batch[Objects]:
 
 
 class Engine[Objects](Protocol):
-    """Divides the remaining objects of a plan into batches, and processes them batch by batch."""
+    """Divides the remaining objects of a plan into batches, and processes them batch by batch.
+
+    `later`: the objects that remain and are in none of the batches that `remaining` returned last, see `Layout.phase`.
+    """
+
+    later: int
 
     def remaining(self, fence: int) -> Sequence[int]:
         """Divide the remaining objects into batches, and return the number of objects in each batch.
@@ -195,6 +200,8 @@ class SweepEngine[Objects](Engine[Objects], Protocol):
 
 class LedgerEngine:
     """The part of an engine that reads the ledger of a plan with Spark. See `Engine`."""
+
+    later = 0
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, plan: Plan) -> None:
         self._spark = spark
@@ -281,6 +288,7 @@ class SparkEngine(LedgerEngine):
         phase = min((row[0] for row in counted), default=0)
         if phase and self._failed_before(phase, fence):
             counted = []
+        self.later = sum(objects for of, _, objects, _ in counted if of != phase)
         ordered = sorted((failed, prefix, objects) for of, prefix, objects, failed in counted if of == phase)
         packed = pack([(prefix, objects) for _, prefix, objects in ordered], self._most)
         numbers = pa.table(

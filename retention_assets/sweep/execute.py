@@ -245,7 +245,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
     """
     window, reached, failed = 0.0, None, 0
     batch_numbers = count()
-    progress = Progress(run.name, sum(batches), run.clock, run.log)
+    progress = Progress(run.name, sum(batches) + engine.later, run.clock, run.log)
     is_second = False
     while batches:
         before = progress.done
@@ -271,7 +271,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
                 raise _window_too_short(run, sum(batches))
         is_second = progress.done == before  # the first pass fills the cache, so only the second shows the true time
         batches = engine.remaining(lease.fence)
-        progress.expect(sum(batches))
+        progress.expect(sum(batches) + engine.later)
     return lease, window
 
 

@@ -1,7 +1,7 @@
 """Phases of an Icechunk plan: snapshots, manifests, chunks. A phase begins when the one before has no objects left."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -61,7 +61,7 @@ def write_to_ledger(root: Path, name: str, outcomes: Mapping[str, str], fence: i
 
 @pytest.mark.long
 def test_the_next_phase_remains_when_the_phase_before_has_no_objects_left(engine: SparkEngine, tmp_path: Path) -> None:
-    remaining = [engine.remaining(1)]
+    remaining, later = [engine.remaining(1)], [engine.later]
     for name, outcomes in (
         ("a", {"snapshots/a": "deleted"}),
         ("b", {"snapshots/b": "skipped"}),
@@ -70,7 +70,9 @@ def test_the_next_phase_remains_when_the_phase_before_has_no_objects_left(engine
     ):
         write_to_ledger(tmp_path, name, outcomes)
         remaining.append(engine.remaining(1))
+        later.append(engine.later)
     assert remaining == [[2], [1], [1], [3], []]
+    assert later == [4, 4, 3, 0, 0]  # the objects of the next phases
 
 
 def test_an_object_with_an_unknown_result_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
@@ -127,13 +129,16 @@ def outcomes(frame: DataFrame) -> dict[str, str]:
     return {row["address"]: row["outcome"] for row in frame.collect()}
 
 
-def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tuple[SweepResult, dict[str, str]]:
+def sweep_result(
+    spark: SparkSession, world: World, run_id: str, fails_at: str, log: Callable[[str], None] = lambda _: None
+) -> tuple[SweepResult, dict[str, str]]:
     """Execute the plan of `FILES` with an action that fails at one of them. Return also the outcome of each object."""
     plan = replace(a_plan(candidates=Amount(len(FILES), 10 * len(FILES))), made_at=NOW)
     keep_plan(world.warehouse, plan)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
     engine = engine_of(spark, world.warehouse, world.root / "files")
-    given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=ActionThatFailsOnce(fails_at))
+    action = ActionThatFailsOnce(fails_at)
+    given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=action, log=log)
     result = execute(given, engine, FakeRepository())
     return result, outcomes(engine.ledger())
 
@@ -149,6 +154,9 @@ def test_a_sweep_ends_after_a_failed_phase_and_the_next_sweep_continues(spark: S
     result, ledger = sweep_result(spark, world, "a-run", "snapshots/b")
     assert ledger == {"snapshots/a": "deleted", "snapshots/b": "failed"}
     assert not result.is_complete
-    result, ledger = sweep_result(spark, world, "a-later-run", "nothing")
+    lines: list[str] = []
+    result, ledger = sweep_result(spark, world, "a-later-run", "nothing", lines.append)
     assert ledger == dict.fromkeys(FILES, "deleted")
     assert result.is_complete
+    progress = [line.partition(": ")[2].partition(",")[0] for line in lines if " objects/s" in line]
+    assert progress == ["1 of 5 objects", "2 of 5 objects", "5 of 5 objects"]

@@ -48,6 +48,7 @@ class Published:
     etag: str | None  # of the repo object afterwards; None: format 1, or unknown
     left: int = 0  # snapshots and references that have expired but are not in the plan, and stay
     new: frozenset[Reference] = frozenset()  # the plan deletes them, but they were made or moved since, and stay
+    released: int = 0  # snapshots that this call released: an earlier sweep of the plan may have released others
 
 
 def publish(
@@ -88,7 +89,7 @@ def publish(
     dropped = commits.commit(partial(_dropped, unused, planned))
     written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
     conflicts = expiration.conflicts + dropped.conflicts
-    return Published(conflicts, written, done.removed, dropped.etag, done.left, done.new)
+    return Published(conflicts, written, done.removed, dropped.etag, done.left, done.new, done.released)
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ class _Done:
     removed: tuple[str, ...] = ()  # the addresses of removed references
     left: int = 0  # see `Published`
     new: frozenset[Reference] = frozenset()  # see `Published`
+    released: int = 0  # see `Published`
 
 
 def _expired(
@@ -116,9 +118,10 @@ def _expired(
     done.new = _new_references(planned, history, references_moved(updates, history))
     expire = partial(expiration_v2, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
     expiration, done.left = _approved(planned, done.new, history, history.snapshots.keys(), expire)
-    done.removed = ()
+    done.removed, done.released = (), 0
     if expiration is None:
         return repo
+    done.released = len(expiration.released)
     after = expired(repo, expiration, stamp)
     done.removed = tuple(sorted(one.address for one in expiration.deletions))
     return after
@@ -144,10 +147,11 @@ def _publish_v1(
         done.new = _new_references(planned, history, written)
         expire = partial(expiration_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
         expiration, done.left = _approved(planned, done.new, history, reachable(history, history.tips()), expire)
+        done.released = len(expiration.released) if expiration else 0
         return expiration
 
     edits = apply_edits_v1(access, expiration_of, clock, log, written_before=planned.cutoff, before_write=before_write)
-    return Published(edits.conflicts, (), edits.references_removed, None, done.left, done.new)
+    return Published(edits.conflicts, (), edits.references_removed, None, done.left, done.new, done.released)
 
 
 def _approved(

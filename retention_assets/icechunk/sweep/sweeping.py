@@ -140,8 +140,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         accepted = self._planned_deletions
         published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write, accepted)
         sweep.log(
-            f"{sweep.name} {sweep.day}: edits applied: {counted(len(edits.released), 'snapshot')} released, "
-            f"{counted(len(published.references_removed), 'reference')} removed now, "
+            f"{sweep.name} {sweep.day}: edits applied: {counted(published.released, 'snapshot')} released, "
+            f"{counted(len(published.references_removed), 'reference')} removed by this sweep, "
             f"{counted(published.conflicts, 'conflict')} with other writers"
         )
         for one in sorted(published.new):

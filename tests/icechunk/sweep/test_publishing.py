@@ -47,6 +47,7 @@ def test_planned_edits_are_published_and_icechunk_still_reads_and_commits(tmp_pa
     plan = repository.plan()
     published = repository.publish(plan)
     assert published.conflicts == 0
+    assert published.released == len(plan.released) > 0
     assert published.references_removed == ("refs/branch.old", "refs/tag.v1")
     opened = repository.open()
     assert histories(opened) == LEFT
@@ -112,7 +113,7 @@ def test_a_second_publication_changes_nothing(tmp_path, spec_version: Format):
     first = repository.publish(plan)
     before = repository.files()
     again = repository.publish(plan)
-    assert (again.written, again.references_removed, again.etag) == ((), (), first.etag)
+    assert (again.written, again.released, again.references_removed, again.etag) == ((), 0, (), first.etag)
     assert repository.files() == before
 
 

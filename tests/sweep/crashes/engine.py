@@ -107,6 +107,7 @@ class InProcessEngine:
     keeps_missing: bool = False
     hooks: Hooks = field(default_factory=Hooks)
     checks: int = 0
+    later: int = 0
     _batches: list[list[str]] = field(default_factory=list)
 
     def remaining(self, fence: int) -> Sequence[int]:

@@ -214,7 +214,7 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
     given = config.addresses or missing_addresses(warehouse, resource.name)
     wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
     if config.addresses:
-        require_lost(resource.repository, wanted, whole_slices=config.whole_slices)
+        require_lost(warehouse, resource.repository, wanted, whole_slices=config.whole_slices)
     else:
         wanted = still_lost(resource.repository, wanted, whole_slices=config.whole_slices)
     digest = addresses_digest(wanted)

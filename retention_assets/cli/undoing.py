@@ -295,8 +295,9 @@ def acknowledge(
 
     Without addresses, the command shows the objects that the last refused plan or failed verification did not find and
     that are still missing, and asks for confirmation. With addresses or --file, it does not ask. The command refuses an
-    object that exists in the store. A record has the number and the hash of the addresses, your name and the time. If
-    more objects are lost later, plans are refused again.
+    object that exists in the store, and an address that neither a failed check nor the newest tables have. A record has
+    the number and the hash of the addresses, your name and the time. If more objects are lost later, plans are refused
+    again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import (
@@ -319,7 +320,7 @@ def acknowledge(
     if wanted:
         with working(f"{repository}: checking {counted(len(wanted), 'object')} in the store"):
             if is_named:
-                require_lost(target.repository, wanted, whole_slices=whole_slices)
+                require_lost(warehouse, target.repository, wanted, whole_slices=whole_slices)
             else:
                 wanted = still_lost(target.repository, wanted, whole_slices=whole_slices)
                 why_none = "The objects that were missing are in the store now."

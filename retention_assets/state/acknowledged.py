@@ -7,6 +7,7 @@ repository another location.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,8 @@ from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.lease import name_newest_record
 from retention_assets.state.records import NO_SEAL, Seal, read_records, record_without_plan, write_record
-from retention_assets.tables import TIMESTAMP
+from retention_assets.tables import ADDRESSES, REACHABLE_CHUNKS, REACHABLE_MANIFESTS, STORAGE_INVENTORY, TIMESTAMP
+from retention_assets.warehouse.reading import one_of, read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
@@ -32,6 +34,8 @@ ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 _KIND = "acknowledge"  # of an audit record
 LOST, FOUND, RELOCATED = "lost", "found", "relocated"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused or a verification fails: about 10 MB
+_SNAPSHOT = re.compile(r"snapshots/[0-9A-Z]{20}")
+_NAMING = (ADDRESSES.name, REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name, STORAGE_INVENTORY.name)
 _FOUND_AT = "found_at"  # key of the document `MISSING`: when the check that had failed found all objects again
 _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
@@ -255,16 +259,17 @@ def still_lost(repository: Repository, addresses: Sequence[str], *, whole_slices
     return lost
 
 
-def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
-    """Require that these are addresses of objects that are not in the store.
+def require_lost(warehouse: Warehouse, repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
+    """Require that these are addresses of known objects, see `_require_known`, that are not in the store.
 
     Without `whole_slices`, several addresses of one directory that is empty now are refused: the storage may be wrong.
 
-    Errors: ConfigurationError for text that is not an address; GuardRefused for objects that exist, and for directories
-    that are missing completely.
+    Errors: ConfigurationError for text that is not an address of a known object; GuardRefused for objects that exist,
+    and for directories that are missing completely.
     """
     reader = ObjectReader(open_store(repository))
     _require_missing(repository, reader, addresses)
+    _require_known(warehouse, repository, addresses)
     if not whole_slices:
         _require_single(repository, reader, addresses)
 
@@ -283,6 +288,32 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
             f"{repository.name}: {len(there):,} of {counted(len(addresses), 'object')} can be found in the store, "
             f"{there[0]} first. Nothing was acknowledged. If a plan did not find them, its listing was incomplete. "
             f"Plan again: `retention plan {repository.name}`."
+        )
+
+
+def _require_known(warehouse: Warehouse, used: Repository, addresses: Sequence[str]) -> None:
+    """Require addresses that the last failed check missed, or that are in the newest tables of objects.
+
+    Else a directory or a mistyped name would look acknowledged. Icechunk: the name of a snapshot is accepted, because a
+    plan that cannot read a snapshot writes no table that has its name. Errors: ConfigurationError.
+    """
+    repository = used.name
+    document = warehouse.read_document(repository, MISSING) or {}
+    unknown = set(addresses).difference(document.get("addresses", ()))
+    if used.is_icechunk:
+        unknown = {one for one in unknown if not _SNAPSHOT.fullmatch(one)}
+    schema = pa.schema([("address", pa.string())])
+    for table in _NAMING:
+        for day in warehouse.directories(repository, table)[-1:] if unknown else ():
+            found = read_directory(warehouse, repository, table, day, schema=schema, where=one_of("address", unknown))
+            unknown.difference_update(found["address"].to_pylist())
+    if unknown:
+        raise ConfigurationError(
+            f"{repository}: {min(unknown)} is not the address of a known object ({len(unknown):,} of "
+            f"{counted(len(addresses), 'address', 'addresses')}): neither the last refused plan nor the last failed "
+            "verification missed it, and the newest tables do not have it. Nothing was acknowledged. Plan first, or "
+            f"verify: `retention plan {repository}`, `retention verify {repository}`. If objects are missing then, "
+            f"`retention acknowledge {repository}` shows the addresses that it accepts."
         )
 
 

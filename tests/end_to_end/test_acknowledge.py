@@ -12,8 +12,10 @@ import yaml
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.state.acknowledged import MISSING
 from retention_assets.state.approval import person
 from retention_assets.state.records import seal_of
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Project, orchard_on_disk, run
 from tests.lakefs_repositories import NAME, Version, build_repository
 from tests.lakefs_repositories import address as issued_address
@@ -144,9 +146,11 @@ def test_an_acknowledgement_is_signed_and_copied_like_every_record(
     protected = {"signing_key": {"env": "RECORDS_KEY"}, "witness": str(witness)}
     settings = yaml.safe_load(project.file.read_text(encoding="utf-8"))
     project.file.write_text(yaml.safe_dump({**settings, "records": protected}), encoding="utf-8")
+    lost = {"guard": "live_listed", "addresses": ["data/lost"]}
+    Warehouse(str(project.warehouse)).write_document(lost, project.name, MISSING)
     witness.write_text("no directory")
     assert acknowledge(project, "data/lost").status == 3
-    assert not (project.warehouse / project.name).exists()
+    assert [one.name for one in (project.warehouse / project.name).iterdir()] == [MISSING]
     witness.unlink()
     done = acknowledge(project, "data/lost")
     assert done.status == 0, done.err
@@ -155,6 +159,16 @@ def test_an_acknowledgement_is_signed_and_copied_like_every_record(
     document = json.loads(record.read_text(encoding="utf-8"))
     assert seal_of(load_configuration(project.file).repository(project.name)).verifies(document)
     assert json.loads(copy.read_text(encoding="utf-8")) == document
+
+
+@pytest.mark.parametrize("name", ["data", "data/a-name-that-nobody-knows"])
+def test_a_directory_or_an_unknown_name_cannot_be_acknowledged(planned: tuple[Project, list[str]], name: str) -> None:
+    project, _ = planned
+    refused = acknowledge(project, name)
+    assert refused.status == 2
+    said = " ".join(refused.err.split())
+    assert f"{name} is not the address of a known object (1 of 1 address)" in said
+    assert "Nothing was acknowledged. Plan first" in said
 
 
 def test_objects_that_a_sweep_deleted_before_a_branch_was_created_at_their_commit_are_acknowledged_after_verify(

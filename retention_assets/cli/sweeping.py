@@ -332,16 +332,21 @@ def _is_reported(warehouse: Warehouse, plan: Plan) -> bool:
 
 def _results_of(target: Target, plan: Plan, newest: Mapping[str, Any] | None) -> _Results:
     """Return the results of a plan. `newest`: its newest record; None: no run of the plan has ended."""
-    from retention_assets.icechunk.edits.stored import removed_references  # few need this import
-
     warehouse, of_plan = target.warehouse, (plan.repository, *plan.key)
     # The amounts of the newest record include the results of restores and of interrupted runs.
     amounts = results_of(plan.candidates, amounts_in(newest) if newest else {})
     return _Results(
         plan,
         amounts,
-        removed_references(warehouse, plan).num_rows if target.repository.is_icechunk else 0,
+        _removed_references(warehouse, plan) if target.repository.is_icechunk else 0,
         newest.get("ended_early") if newest else None,
         max(sweeps_of(warehouse, *of_plan), default=0) > (newest["fence"] if newest else 0),
         first_failure(warehouse, *of_plan) if amounts.get(Outcome.FAILED, Amount()).objects else None,
     )
+
+
+def _removed_references(warehouse: Warehouse, plan: Plan) -> int:
+    """Return the number of branches and tags that sweeps of the plan removed, without those that were gone before."""
+    from retention_assets.icechunk.edits.stored import removed_references  # few need this import
+
+    return removed_references(warehouse, plan)["outcome"].to_pylist().count(Outcome.DELETED)

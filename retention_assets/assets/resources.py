@@ -241,7 +241,7 @@ class RepositoryResource(dg.ConfigurableResource):
 
         Errors: as `require_outside` and `require_same_location`.
         """
-        require_outside(self.warehouse, self.repository, self.configuration.repositories)
+        require_outside(self.warehouse.root, self.repository, self.configuration.repositories)
         require_same_location(self.warehouse, self.repository)
 
     def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:

@@ -511,8 +511,8 @@ def _refused_locations(configuration: Configuration, repository: Repository, apa
 
     if not apart.passed:
         yield Finding("error", apart.guard, apart.message)
-    warehouse = Warehouse(configuration.warehouse)
-    checks = {"warehouse": lambda: require_outside(warehouse, repository, configuration.repositories)}
+    names = configuration.repositories
+    checks = {"warehouse": lambda: require_outside(configuration.warehouse, repository, names)}
     if repository.settings.mode == "quarantine" or repository.settings.quarantine.url:
         checks["quarantine"] = lambda: require_parent(quarantine_access(repository))
     for key, check in checks.items():

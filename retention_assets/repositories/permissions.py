@@ -186,8 +186,7 @@ def _of_locations(configuration: Configuration, repository: Repository) -> Itera
             raise GuardRefused(f"{repository.name}: a plan would be refused. Nothing was changed. {found.message}")
 
     def outside() -> None:
-        warehouse = Warehouse(configuration.warehouse, any_layout=True)
-        require_outside(warehouse, repository, configuration.repositories)
+        require_outside(configuration.warehouse, repository, configuration.repositories)
 
     yield _tried("storage", "is apart from other repositories", MODES, apart)
     yield _tried("storage", "is apart from the warehouse", MODES, outside)

@@ -68,13 +68,14 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
             )
 
 
-def require_outside(warehouse: Warehouse, repository: Repository, names: Iterable[str] = ()) -> None:
+def require_outside(warehouse: str, repository: Repository, names: Iterable[str] = ()) -> None:
     """Raise GuardRefused if tables of the warehouse are inside a location of the repository, or around it.
 
-    Plans would list the files of the tables as objects. `names`: other repositories with tables in the warehouse.
+    Plans would list the files of the tables as objects. `warehouse`: its path or URL. `names`: other repositories with
+    tables there.
     """
-    root = warehouse.root
-    url = f"file://{Path(root.removeprefix('file://')).resolve()}" if warehouse.is_local else canonical_namespace(root)
+    path = warehouse.removeprefix("file://")
+    url = canonical_namespace(warehouse) if "://" in path else f"file://{Path(path).resolve()}"
     for name, location in product(sorted({repository.name, *names}), repository.locations()):
         if overlap(tables := f"{url}/{name}", location):
             raise GuardRefused(

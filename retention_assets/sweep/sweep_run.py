@@ -250,7 +250,7 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
     storage, and the clocks of this machine and of the store must agree. Errors: GuardRefused when one of them differs,
     or when the plan is blocked.
     """
-    require_outside(sweep.warehouse, sweep.opened.repository)
+    require_outside(sweep.warehouse.root, sweep.opened.repository)
     require_same_location(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
         raise GuardRefused(

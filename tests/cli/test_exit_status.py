@@ -46,7 +46,7 @@ def test_after_ctrl_c_a_command_says_what_was_done(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(planning, "run_job", ended)
-    monkeypatch.setattr(sweeping, "run_job", ended)
+    monkeypatch.setattr(sweeping, "load_plan", ended)
     file = tmp_path / "retention.yaml"
     file.write_text("warehouse: here\nrepositories: {field: {kind: icechunk, storage: f, policy: p, mode: delete}}\n")
     answer = run("--config", file, command, "field")

@@ -86,7 +86,7 @@ def test_objects_missing_in_a_refused_plan_are_acknowledged_and_counted(
     assert "nothing to acknowledge" in acknowledge(project).out
     verified = project.run("verify")
     assert verified.status == 0, verified.err
-    assert "2 are lost, as acknowledged" in verified.out
+    assert "; 2 acknowledged as lost" in verified.out
 
 
 def test_another_missing_object_refuses_the_plan_and_a_restored_object_is_live_again(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_warehouse_inside_the_storage_is_refused_in_every_spelling(
     spelled = (text.format(here=tmp_path) for text in (warehouse, storage))
     found, orchard, names = configured(tmp_path, *spelled, meadow="grass")
     with pytest.raises(GuardRefused, match=r"plans would list the files of the warehouse.*Nothing was planned or del"):
-        require_outside(found, orchard, names)
+        require_outside(found.root, orchard, names)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,8 @@ def test_a_warehouse_inside_the_storage_is_refused_in_every_spelling(
     ],
 )
 def test_a_warehouse_beside_the_storage_is_accepted(tmp_path: Path, warehouse: str, storage: str) -> None:
-    require_outside(*configured(tmp_path, warehouse, storage, meadow="grass"))
+    found, orchard, names = configured(tmp_path, warehouse, storage, meadow="grass")
+    require_outside(found.root, orchard, names)
 
 
 def test_a_sweep_is_refused_if_the_warehouse_is_inside_the_storage(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from retention_assets.sweep.preconditions import InterruptedMoves, require_mount
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 AT_ONCE = 10  # objects that one worker copies, restores or compares at the same time
+NOT_RESTORED = "not restored: "  # begins the ledger's detail of an object that a restore failed to restore, or skipped
 GONE_AGAIN = "then somebody removed or changed the object; its copy in quarantine stays"
 _OTHER_OBJECT = "is another object than was planned"
 MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
@@ -219,7 +220,12 @@ class Restore:
         deadline_poll = polled_rarely(before_deadline)
         for start, length in steps(objects):
             results += self._restored(_rows(objects.slice(start, length), "address", "size"), deadline_poll)
-        return results
+        return [
+            replace(one, detail=f"{NOT_RESTORED}{one.detail}")
+            if one.outcome in (Outcome.FAILED, Outcome.SKIPPED)
+            else one
+            for one in results
+        ]
 
     def _restored(self, rows: Sequence[tuple[str, int]], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
         """Copy objects back to their paths, unless objects are there already, and return the results."""

@@ -35,6 +35,7 @@ from retention_assets.state.ledger import (
 )
 from retention_assets.state.plan import Plan
 from retention_assets.state.quarantine import HASH_DIGITS, MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
+from retention_assets.sweep.actions import NOT_RESTORED
 from retention_assets.sweep.execute import Log
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -138,8 +139,9 @@ def moved_and_surplus(
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
-    quarantine. `is_due`: the copy may be purged. `tried_at`: the last time at which a worker may have processed the
-    object, see `_recorded_or_copied`.
+    quarantine; `is_lost`: the ledger says that the object was moved, and no copy of it, of any plan, is in quarantine.
+    `is_due`: the copy may be purged. `tried_at`: the last time at which a worker may have processed the
+    object; `busy_at`: the same for a restore, see `_recorded_or_copied`.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -176,6 +178,7 @@ def moved_and_surplus(
         "fence",
         "recorded",
         "surplus",
+        "busy_at",
         F.coalesce("has_copy", F.lit(False)).alias("has_copy"),
         "current_size",
         "is_due",
@@ -195,20 +198,28 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     key = ["folder", "address"]
     # In the order of `finished_of`.
     latest = F.struct("fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome")
+
+    `busy_at` is the same without the restores that have recorded a result for the object. Only a sweep's worker can
+    delete what a restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
     # Attempts after the object was moved are those of a restore or purge.
     is_of_undo = f"coalesce(end.outcome = '{Outcome.QUARANTINED}' and one.fence > end.fence, false)"
     is_open = f"not array_contains(with_result, one.fence) and not {is_of_undo}"
+    is_of_restore = (F.col("outcome") == Outcome.RESTORED) | F.col("detail").startswith(NOT_RESTORED)
     open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
+    is_busy = "not array_contains(restores, one.fence)"
+    busy_at = F.expr(f"array_max(transform(filter(tries, one -> {is_busy}), one -> one.at))")
         F.collect_set(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
         F.collect_set(F.when(~is_attempt, F.col("fence"))).alias("with_result"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
+        F.collect_set(F.when(F.col("outcome") != Outcome.SKIPPED, F.struct("fence", "at"))).alias("tries"),
+        F.collect_set(F.when(is_of_restore, F.col("fence"))).alias("restores"),
     )
     return (
         known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
@@ -217,7 +228,8 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
         .where("recorded OR has_copy OR open_at IS NOT NULL")
         .withColumn("open_at", F.max("open_at").over(Window.partitionBy("address")))  # of all plans
         .withColumn("tried_at", F.greatest("open_at", F.when(~F.col("recorded"), F.col("tried_at"))))
-        .drop("attempts", "with_result", "open_at")
+        .withColumn("busy_at", F.greatest("open_at", F.when(~F.col("recorded"), busy_at)))
+        .drop("attempts", "with_result", "open_at", "tries", "restores")
         .where("recorded OR has_copy")
     )
 
@@ -401,7 +413,7 @@ class Undo:
         is_complete = F.col("current_size") == F.col("size")
         unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
         moved = found.rows.where(F.col("recorded") | unrecorded)
-        is_idle = F.coalesce(F.col("tried_at") <= F.lit(found.times.idle_since), F.lit(True))
+        is_idle = F.coalesce(F.col("busy_at") <= F.lit(found.times.idle_since), F.lit(True))
         return found.by_plan(moved.withColumn("is_idle", is_idle))
 
     def idle(self, plan: Plan, rows: DataFrame) -> tuple[DataFrame, int]:
@@ -409,7 +421,7 @@ class Undo:
 
         A log line has this number and the time at which the window ends.
         """
-        row = rows.where("NOT is_idle").agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).collect()[0]
+        row = rows.where("NOT is_idle").agg(F.count(F.lit(1)), F.max(F.unix_micros("busy_at"))).collect()[0]
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(

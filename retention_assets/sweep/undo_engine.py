@@ -218,7 +218,7 @@ class UndoEngine(LedgerEngine):
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
                 "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
-                "stay. To restore again, wait for sweep.window plus five minutes."
+                "stay. To restore again, run the same command again."
             )
         if self._live or Outcome.SKIPPED not in of_plan:
             return failed, 0

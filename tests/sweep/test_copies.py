@@ -263,6 +263,24 @@ def test_copies_that_stay_are_named_for_live_objects_and_for_surplus_copies(
         [("1", address("c"))],
     ]
 
+@pytest.mark.parametrize("last", [Outcome.ATTEMPTED, Outcome.FAILED], ids=["without_result", "failed"])
+def test_the_failure_of_a_restore_does_not_shorten_the_wait_for_a_sweep(
+    spark: SparkSession, tmp_path: Path, last: Outcome
+) -> None:
+    """A worker of the sweep may still be running, or the store may still carry out the deletion that failed."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    write_rows(world, plan, 1, *{Outcome.ATTEMPTED: None, last: None})
+    write_rows(world, plan, 3, Outcome.ATTEMPTED)
+    write_rows(world, plan, 3, Outcome.FAILED, detail="not restored: the store refused")
+    lay_copy(world, plan)
+    world.remove("a")
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
+        restore(undo(spark, world), selected("a"))
+    world.wait(minutes=21)  # sweep.window and five minutes
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+
+
 
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

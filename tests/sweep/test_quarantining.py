@@ -270,7 +270,8 @@ def test_a_restore_does_not_overwrite_an_object_that_appears_while_it_works(
 
     monkeypatch.setattr(Restore, "_found", found_before_it_appears)
     (done,) = restore.do(rows, "2", lambda: True)
-    assert (done.outcome, done.detail) == (Outcome.FAILED, "another object is at the target; it was not overwritten")
+    detail = "not restored: another object is at the target; it was not overwritten"
+    assert (done.outcome, done.detail) == (Outcome.FAILED, detail)
     assert ObjectReader(on_disk.access).read("data/a") == other
     assert ObjectReader(location.access).head(location.path("data/a")).size == len(other)
 

@@ -226,7 +226,6 @@ def test_a_copy_stays_if_the_restored_object_is_gone_or_another_one_before_the_c
     assert outcome(world, "b") == Outcome.RESTORED
     assert world.copies()["b"] == content("b")
     monkeypatch.undo()
-    world.wait(hours=1)
     with suppress(FileNotFoundError):
         world.remove("b")
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
@@ -651,6 +650,23 @@ def test_an_object_whose_copy_a_purge_skipped_can_be_restored_at_once(spark: Spa
     assert world.stored()["e"] == content("e")
 
 
+@pytest.mark.parametrize("cause", ["the_copy_failed", "another_object_was_there"])
+def test_a_restore_tries_an_object_that_no_sweep_recorded_again_at_once_after_it_failed_itself(
+    spark: SparkSession, tmp_path: Path, cause: str
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    path = world.root / "lake" / address("e")
+    path.mkdir() if cause == "the_copy_failed" else world.lay("e", OTHER)
+    ended = restore(undo(spark, world), selected("e"))
+    assert (ended.failed, ended.skipped) == ((1, 0) if cause == "the_copy_failed" else (0, 1))
+    assert "not restored: " in str(latest(world.ledger())[address("e")]["detail"])
+    path.rmdir() if cause == "the_copy_failed" else world.remove("e")
+    restore(undo(spark, world), selected("e")).require_complete(REPOSITORY, "restored")
+    assert world.stored()["e"] == content("e")
+    assert "e" not in world.copies()
+
+
 def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the_current_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -815,7 +831,7 @@ def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: 
     row = latest(world.ledger())[address("b")]
     assert row["outcome"] == Outcome.FAILED
     copy = f"file://{tmp_path}/elsewhere/{world.place.path(address('b'))}"
-    assert row["detail"] == f"no copy is at {copy}: it was removed, or quarantine.url was changed"
+    assert row["detail"] == f"not restored: no copy is at {copy}: it was removed, or quarantine.url was changed"
 
 
 def test_a_restore_that_sees_no_quarantine_takes_no_other_object_for_the_copy(
@@ -828,7 +844,7 @@ def test_a_restore_that_sees_no_quarantine_takes_no_other_object_for_the_copy(
     restore(elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere"), selected("b"))
     row = latest(world.ledger())[address("b")]
     assert row["outcome"] == Outcome.FAILED
-    assert row["detail"].startswith(f"no copy is at file://{tmp_path}/elsewhere/")
+    assert row["detail"].startswith(f"not restored: no copy is at file://{tmp_path}/elsewhere/")
 
 
 def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(

@@ -72,9 +72,9 @@ REMEDIES: Mapping[str, str] = {
         "them to its own key, so that it has a new time."
     ),
     "quarantine_is_whole": (
-        "If copies are missing after an interrupted purge, purge again. Else check that `quarantine.url` was not "
-        "changed and that the quarantine is mounted, or find out who removed them. If purged objects have copies: "
-        "`retention purge`."
+        "If copies are missing after an interrupted purge, purge again. Else check that the quarantine is mounted, or "
+        "find out who removed them. If copies in an earlier quarantine were not checked, mount it or give access to "
+        "it, and verify again. If purged objects have copies: `retention purge`."
     ),
     "totals_hold": _CHANGED,
     "records_follow": _CHANGED,

@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, counted, sum_of
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import OF_COPY, Outcome
-from retention_assets.objectstore.versions import all_versions
+from retention_assets.objectstore.versions import all_versions, lists_versions
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.ledger import (
@@ -43,6 +43,9 @@ from retention_assets.warehouse.warehouse import Warehouse
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of the path of a folder: the day, and the first digits of the plan's hash
 _MARKER = pa.schema([("path", pa.string()), ("deleted_at", TIMESTAMP)])  # a delete marker that is the current version
+_SEEN = pa.schema(
+    [("folder", pa.string()), ("address", pa.string()), ("current_size", pa.int64()), ("url", pa.string())]
+)
 _STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current", pa.bool_())])
 
 
@@ -175,10 +178,10 @@ def moved_and_surplus(
         F.coalesce("since", "touched_at").alias("at"),
         "touched_at",
         "tried_at",
+        "busy_at",
         "fence",
         "recorded",
         "surplus",
-        "busy_at",
         F.coalesce("has_copy", F.lit(False)).alias("has_copy"),
         "current_size",
         "is_due",
@@ -194,32 +197,32 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     still be running. Attempts under other plans count, too: their workers may delete the object at its path. If the
     ledger does not say that the object was moved, every row of this plan that is not `skipped` counts, too. Null: there
     is no such attempt or row.
+
+    `busy_at` is the same without the restores that have recorded a result for the object. Only a sweep's worker can
+    delete what a restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
     """
     key = ["folder", "address"]
     # In the order of `finished_of`.
     latest = F.struct("fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome")
-
-    `busy_at` is the same without the restores that have recorded a result for the object. Only a sweep's worker can
-    delete what a restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
+    is_of_restore = (F.col("outcome") == Outcome.RESTORED) | F.col("detail").startswith(NOT_RESTORED)
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
     # Attempts after the object was moved are those of a restore or purge.
     is_of_undo = f"coalesce(end.outcome = '{Outcome.QUARANTINED}' and one.fence > end.fence, false)"
     is_open = f"not array_contains(with_result, one.fence) and not {is_of_undo}"
-    is_of_restore = (F.col("outcome") == Outcome.RESTORED) | F.col("detail").startswith(NOT_RESTORED)
     open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
+    is_busy = "not array_contains(restores, one.fence)"
+    busy_at = F.expr(f"array_max(transform(filter(tries, one -> {is_busy}), one -> one.at))")
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
-    is_busy = "not array_contains(restores, one.fence)"
-    busy_at = F.expr(f"array_max(transform(filter(tries, one -> {is_busy}), one -> one.at))")
+        F.collect_set(F.when(F.col("outcome") != Outcome.SKIPPED, F.struct("fence", "at"))).alias("tries"),
+        F.collect_set(F.when(is_of_restore, F.col("fence"))).alias("restores"),
         F.collect_set(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
         F.collect_set(F.when(~is_attempt, F.col("fence"))).alias("with_result"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
-        F.collect_set(F.when(F.col("outcome") != Outcome.SKIPPED, F.struct("fence", "at"))).alias("tries"),
-        F.collect_set(F.when(is_of_restore, F.col("fence"))).alias("restores"),
     )
     return (
         known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
@@ -255,6 +258,52 @@ def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
     finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
     without_folder = F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
     return elsewhere.select(*key, without_folder).join(finished, on=key, how="left_anti")
+
+
+def quarantine_of_copy(url: str) -> Column:
+    """Return the URL of the quarantine to which an object was moved, by its `detail`; `url` if the detail has none."""
+    path = F.concat_ws("/", F.lit(""), "folder", F.lit(OBJECTS), "address")
+    found = F.when(F.endswith("detail", path), F.left("detail", F.length("detail") - F.length(path)))
+    return F.coalesce(found, F.lit(url))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierQuarantines:
+    """What this machine sees of plans' folders in earlier quarantines, before a change of `quarantine.url`.
+
+    `copies`: folder, address, current_size, and the `url` of the quarantine. `unseen`: by URL of a folder, why it is
+    unknown what the folder has.
+    """
+
+    copies: DataFrame
+    unseen: Mapping[str, str]
+
+
+def look_into(
+    spark: SparkSession, places: DataFrame, options: Mapping[str, str], frames: CachedFrames
+) -> EarlierQuarantines:
+    """List the folders in `places` (columns `url` of the quarantine, `folder`) with the `options` of the repository.
+
+    A folder without copies and manifests is unseen: its volume may not be mounted, or the URL leads to another store.
+    Errors: AccessDenied or StoreError after a folder was seen.
+    """
+    unseen: dict[str, str] = {}
+    seen: dict[str, list[QuarantineLocation]] = {}
+    for url, folder in places.select("url", "folder").distinct().sort("url", "folder").collect():
+        try:
+            location = QuarantineLocation.at(f"{url}/{folder}", options)
+            problem = "" if location.holds_files() else "neither copies nor manifests are there"
+        except RetentionError as error:
+            problem = str(error)
+        if problem:
+            unseen[f"{url}/{folder}"] = problem
+        else:
+            seen.setdefault(url, []).append(location)
+    copies = from_arrow(spark, _SEEN.empty_table())
+    for url, locations in seen.items():
+        listed = list_quarantine(spark, locations, frames, versions=lists_versions(locations[0].access))
+        copies = copies.unionByName(listed.copies.withColumn("url", F.lit(url)))
+    return EarlierQuarantines(copies, unseen)
 
 
 def open_moves(rows: DataFrame) -> DataFrame:
@@ -320,7 +369,7 @@ class Undo:
             found,
             not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
-            open_moves(rows).select("folder").distinct(),
+            open_moves(rows),
             elsewhere,
             times,
         )
@@ -472,9 +521,33 @@ class Copies:
     listing: QuarantineListing
     not_in_ledgers: DataFrame  # copies that no ledger names: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
-    unfinished: DataFrame  # folders with `open_moves`
+    unfinished: DataFrame  # see `open_moves`
     elsewhere: DataFrame  # see `moved_elsewhere`
     times: Times
+
+    @property
+    def url(self) -> str:
+        """The URL of the current quarantine; empty if no plan has a ledger."""
+        return next((location.access.url for _, location in self.plans.values()), "")
+
+    def elsewhere_of(self, rows: DataFrame) -> DataFrame:
+        """Return the other copies of the objects in `rows` that the ledgers have in earlier quarantines.
+
+        The columns are folder, address, and the `url` of the quarantine; `recorded`, as in `moved_and_surplus`;
+        `is_here`: whether the current quarantine has the copy, too.
+        """
+        is_here = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
+        moved = self.rows.where("recorded").withColumns({"url": quarantine_of_copy(self.url), "is_here": is_here})
+        columns = ["folder", "address", "url", "recorded", "is_here"]
+        unfinished = self.unfinished.select(
+            "folder",
+            "address",
+            F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url"),
+            F.lit(False).alias("recorded"),
+            F.lit(False).alias("is_here"),
+        )
+        elsewhere = moved.select(*columns).unionByName(unfinished).where(F.col("url") != self.url)
+        return elsewhere.join(rows.select("address").distinct(), on="address", how="left_semi").distinct()
 
     def by_plan(self, rows: DataFrame | None = None) -> list[PlanCopies]:
         """Return the copies by plan, all of them or only those in `rows`. Plans without rows are left out."""

@@ -1,11 +1,11 @@
 """Verifies that the store and the quarantine agree with the ledgers, plans and audit records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Self
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import counted
@@ -29,7 +29,12 @@ from retention_assets.state.ledger import (
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecord, copy_name, fingerprint, read_records
-from retention_assets.sweep.copies import list_quarantine, with_folders
+from retention_assets.sweep.copies import (
+    list_quarantine,
+    look_into,
+    quarantine_of_copy,
+    with_folders,
+)
 from retention_assets.warehouse.warehouse import Warehouse
 
 _OF_LEDGER = {"day", "plan_hash", "fence", "ended", "ledger_digest"}  # keys of a record about its ledger
@@ -122,53 +127,94 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
 def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> CheckResult:
     """Check that each quarantined object has a copy of the right size, and that purged objects have none.
 
-    Other copies pass, and the detail has their number: a sweep made them and did not delete the originals. `ledger`:
-    see `VerificationInputs.ledger`.
+    A copy in an earlier quarantine is looked up there. The check fails if that quarantine cannot be seen, and does not
+    call the copy missing. Other copies pass, and the detail has their number: a sweep made them and did not delete the
+    originals. `ledger`: see `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
     if not inputs.locations:
         return CheckResult(check, True, "nothing was moved")
-    access, moved = inputs.locations[0].access, _moved(inputs)
+    access = inputs.locations[0].access
+    moved = _moved(with_folders(inputs.rows()), access.url)
     of_copy, of_purged = ["folder", "address"], ledger.where(F.col("outcome") == Outcome.PURGED).select("address")
     with CachedFrames() as frames:
+        earlier = look_into(inputs.spark, moved.where(F.col("url") != access.url), access.options, frames)
         listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
-        copies = frames.cache(listed.copies)
-        current = copies.withColumnRenamed("current_size", "size")
-        without_copy = moved.join(current, on=[*of_copy, "size"], how="left_anti")
+        copies = frames.cache(listed.copies.withColumn("url", F.lit(access.url)).unionByName(earlier.copies))
+        current = copies.withColumnRenamed("current_size", "size").drop("url")
+        is_unseen = F.concat_ws("/", "url", "folder").isin(list(earlier.unseen))
+        without_copy = moved.join(current, on=[*of_copy, "size"], how="left_anti").withColumn("is_unseen", is_unseen)
         surplus = copies.join(moved, on=of_copy, how="left_anti")
-        purged = copies.join(of_purged, on="address", how="left_semi")
-        (missing, moved_to), (more, size) = _counted_copies(without_copy, surplus)
-        if missing or more:  # a sweep, restore or purge may have changed these copies since the ledgers were read
-            later = _moved(inputs.read_again()).select(*of_copy)
-            (missing, moved_to), (more, size) = _counted_copies(
-                without_copy.join(later, on=of_copy, how="left_semi"), surplus.join(later, on=of_copy, how="left_anti")
-            )
-        purged_objects, first = purged.agg(F.count_distinct("address"), F.min("address")).collect()[0]
-    problems = []
-    if more:
-        problems.append(
-            f"{access.url} has {counted(more, 'copy', 'copies')} ({size:,} bytes) that no ledger calls quarantined"
-        )
-    if purged_objects:
-        have = counted(purged_objects, "object still has", "objects still have")
-        problems.append(f"{have} a copy, although the ledger calls it purged, {first} first")
-    if missing:
-        objects = counted(missing, "quarantined object is", "quarantined objects are")
-        problems.append(f"{objects} not in {access.url}; the first was moved to {moved_to}")
-    detail = "; ".join(problems) or f"{access.url} has all copies"
-    return CheckResult(check, not (purged_objects or missing), detail, purged_objects + missing)
+        found = _Copies.counted(without_copy, surplus, of_purged)
+        if found.has_any:  # a sweep, restore or purge may have changed these copies since the ledgers were read
+            rows = with_folders(inputs.read_again().rows())
+            later = _moved(rows, access.url).select(*of_copy)
+            still = without_copy.join(later, on=of_copy, how="left_semi")
+            found = _Copies.counted(still, surplus.join(later, on=of_copy, how="left_anti"), of_purged)
+    detail = "; ".join(found.problems(earlier.unseen)) or f"{access.url} has all copies"
+    value = found.purged + found.missing + found.unseen
+    return CheckResult(check, not value, detail, value)
 
 
-def _moved(inputs: VerificationInputs) -> DataFrame:
-    """Return the objects that are in quarantine according to the ledgers: folder, address, size, detail."""
-    finished = finished_of(with_folders(inputs.rows()), "folder")
-    return finished.where(F.col("outcome") == Outcome.QUARANTINED).select("folder", "address", "size", "detail")
+def _moved(rows: DataFrame, url: str) -> DataFrame:
+    """Return the objects that are in quarantine according to the ledgers: folder, address, size, detail, url.
+
+    `url` is that of the quarantine; the given one, of the current quarantine, if the ledger has none.
+    """
+    moved = finished_of(rows, "folder").where(F.col("outcome") == Outcome.QUARANTINED)
+    return moved.select("folder", "address", "size", "detail", quarantine_of_copy(url).alias("url"))
 
 
-def _counted_copies(without_copy: DataFrame, surplus: DataFrame) -> tuple[Row, Row]:
-    """Return the number and the first location of moved objects without a copy; number and bytes of surplus copies."""
-    sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
-    return without_copy.agg(F.count(F.lit(1)), F.min("detail")).collect()[0], surplus.agg(*sums).collect()[0]
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The numbers of moved objects without a copy, and of copies that no ledger calls quarantined."""
+
+    missing: int  # moved objects whose copies are gone
+    moved_to: str | None  # the location of the first of them
+    unseen: int  # moved objects whose copies are in an earlier quarantine that cannot be seen
+    unseen_at: str | None  # the folder of the first of them
+    surplus: int
+    surplus_bytes: int
+    purged: int  # objects that a ledger calls purged, with a surplus copy
+    first_purged: str | None
+
+    @classmethod
+    def counted(cls, without_copy: DataFrame, surplus: DataFrame, of_purged: DataFrame) -> Self:
+        """Count the moved objects without a seen copy, the surplus copies, and those of purged objects."""
+        folder = F.concat_ws("/", "url", "folder")
+        without = without_copy.agg(
+            F.count_if(~F.col("is_unseen")),
+            F.min(F.when(~F.col("is_unseen"), F.col("detail"))),
+            F.count_if("is_unseen"),
+            F.min(F.when(F.col("is_unseen"), folder)),
+        ).collect()[0]
+        more = surplus.agg(F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))).collect()[0]
+        purged = surplus.join(of_purged, on="address", how="left_semi")
+        return cls(*without, *more, *purged.agg(F.count_distinct("address"), F.min("address")).collect()[0])
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any object has no copy, or any copy is surplus."""
+        return bool(self.missing or self.unseen or self.surplus)
+
+    def problems(self, why_unseen: Mapping[str, str]) -> list[str]:
+        """Return a clause for each number that is not 0."""
+        clauses = []
+        if self.surplus:
+            size = f"({self.surplus_bytes:,} bytes)"
+            have = counted(self.surplus, "copy", "copies")
+            clauses.append(f"the quarantine has {have} {size} that no ledger calls quarantined")
+        if self.purged:
+            have = counted(self.purged, "object still has", "objects still have")
+            clauses.append(f"{have} a copy, although the ledger calls it purged, {self.first_purged} first")
+        if self.missing:
+            have = counted(self.missing, "quarantined object has", "quarantined objects have")
+            clauses.append(f"{have} no copy; the first was moved to {self.moved_to}")
+        if self.unseen:
+            have = counted(self.unseen, "quarantined object was", "quarantined objects were")
+            why = f"{self.unseen_at}: {why_unseen[self.unseen_at or '']}"
+            clauses.append(f"{have} moved to an earlier quarantine, and not checked: {why}")
+        return clauses
 
 
 def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:

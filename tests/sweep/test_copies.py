@@ -21,6 +21,7 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import release_lease, take_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS, LedgerLocation
@@ -40,7 +41,7 @@ from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld
 from tests.sweep.crashes.world import DEAD, GONE, REPOSITORY, World, address, content, name_of
-from tests.sweep.test_undo import FakeLiveAddresses, death_after, kept, outcome, selected, undo
+from tests.sweep.test_undo import FakeLiveAddresses, death_after, elsewhere, kept, outcome, selected, undo
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("small_steps")]
 
@@ -143,6 +144,104 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     assert shown(spark, world) == {}
 
 
+def moved_to(world: World, directory: Path, plan: Plan, fence: int = 3) -> Path:
+    """Leave the state after a sweep moved an object to the quarantine at `directory`. Return the copy."""
+    location = QuarantineLocation(StoreAccess(f"file://{directory}"), place(world, plan).folder)
+    write_rows(world, plan, fence, Outcome.ATTEMPTED, detail=location.url)
+    write_rows(world, plan, fence, Outcome.QUARANTINED, detail=location.describe(address("a")))
+    if "a" in world.stored():
+        world.remove("a")
+    copy = directory / location.path(address("a"))
+    for file in (copy, directory / location.folder / "manifest" / "1.json"):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content("a"))
+    return copy
+
+
+def moved_twice(spark: SparkSession, tmp_path: Path) -> tuple[World, Path, Path, Undo]:
+    """Return the state after two plans moved one object, and `quarantine.url` was changed in between.
+
+    The results are the world, both copies, and the `Undo` with the earlier quarantine. All copies are due.
+    """
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    copies = moved_to(world, tmp_path / "earlier", first), moved_to(world, world.root / "lake.quarantine", second, 5)
+    world.wait(days=31)
+    return world, *copies, elsewhere(undo(spark, world), f"file://{tmp_path}/earlier")
+
+
+def purged_in(spark: SparkSession, run: Undo) -> Mapping[str, Amount]:
+    return purge(run, due_for_purge(run).digest, kept(spark)).ledgers
+
+
+@pytest.mark.slow
+def test_a_copy_is_purged_only_after_the_copies_of_its_object_in_an_earlier_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, earlier, current, in_earlier = moved_twice(spark, tmp_path)
+    plans, log = (another_plan(world, 1), another_plan(world, 2)), list[str]()
+    assert not due_for_purge(replace(undo(spark, world), log=log.append)).has_any
+    (line,) = [line for line in log if "are purged first" in line]
+    assert f"the copies of 1 object, {address('a')} first. {earlier.parents[3].as_uri()}" in line
+    assert f"set quarantine.url to file://{tmp_path}/earlier, and purge. Then set the current URL again" in line
+    assert check_result(spark, world, *plans).passed
+    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
+    assert (earlier.exists(), current.exists()) == (False, True)
+    assert check_result(spark, world, *plans).passed  # the second plan still has the object in quarantine
+    assert purged(spark, world)[Outcome.PURGED].objects == 1
+    assert not current.exists()
+    assert check_result(spark, world, *plans).passed
+
+
+def test_a_copy_is_not_purged_while_an_earlier_quarantine_with_another_copy_cannot_be_seen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, _, current, _ = moved_twice(spark, tmp_path)
+    log = list[str]()
+    (tmp_path / "earlier").rename(tmp_path / "volume")
+    for is_mount_point in (False, True):
+        if is_mount_point:
+            (tmp_path / "earlier").mkdir()
+        assert not due_for_purge(replace(undo(spark, world), log=log.append)).has_any
+        (line,) = [line for line in log if "cannot be checked" in line]
+        assert "neither copies nor manifests are there. Mount it, or give access to it. Then run again." in line
+        log.clear()
+    assert current.exists()
+
+
+def test_after_an_interrupted_purge_of_an_earlier_quarantine_the_current_copy_is_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The purge deleted the copy and did not record it. The manifests show that the folder can be seen."""
+    world, earlier, current, in_earlier = moved_twice(spark, tmp_path)
+    first = another_plan(world, 1)
+    write_rows(world, first, 7, Outcome.ATTEMPTED)
+    earlier.unlink()
+    world.wait(hours=1)
+    assert purged(spark, world)[Outcome.PURGED].objects == 1
+    assert not current.exists()
+    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
+    assert shown(spark, world) == {}
+
+
+def test_a_copy_is_purged_after_that_of_an_interrupted_sweep_to_an_earlier_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    write_rows(world, first, 1, Outcome.ATTEMPTED, detail=f"file://{tmp_path}/earlier/{place(world, first).folder}")
+    copy = tmp_path / "earlier" / place(world, first).path(address("a"))
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(content("a"))
+    current = moved(world, second, fence=5)
+    world.wait(days=31)
+    assert not due_for_purge(undo(spark, world)).has_any
+    in_earlier = elsewhere(undo(spark, world), f"file://{tmp_path}/earlier")
+    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
+    assert purged(spark, world)[Outcome.PURGED].objects == 1
+    assert (copy.exists(), current.exists()) == (False, False)
+
+
 @pytest.mark.parametrize("interrupted", [(), (Outcome.ATTEMPTED, Outcome.RESTORED)], ids=["swept", "restored_before"])
 def test_an_object_that_a_suspended_run_of_another_plan_may_still_process_is_not_restored(
     spark: SparkSession, tmp_path: Path, interrupted: tuple[Outcome, ...]
@@ -161,6 +260,24 @@ def test_an_object_that_a_suspended_run_of_another_plan_may_still_process_is_not
     world.wait(minutes=21)  # sweep.window and five minutes
     assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["a"] == content("a")
+
+
+@pytest.mark.parametrize("last", [Outcome.ATTEMPTED, Outcome.FAILED], ids=["without_result", "failed"])
+def test_the_failure_of_a_restore_does_not_shorten_the_wait_for_a_sweep(
+    spark: SparkSession, tmp_path: Path, last: Outcome
+) -> None:
+    """A worker of the sweep may still be running, or the store may still carry out the deletion that failed."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    write_rows(world, plan, 1, *{Outcome.ATTEMPTED: None, last: None})
+    write_rows(world, plan, 3, Outcome.ATTEMPTED)
+    write_rows(world, plan, 3, Outcome.FAILED, detail="not restored: the store refused")
+    lay_copy(world, plan)
+    world.remove("a")
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
+        restore(undo(spark, world), selected("a"))
+    world.wait(minutes=21)  # sweep.window and five minutes
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
 
 
 def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
@@ -262,24 +379,6 @@ def test_copies_that_stay_are_named_for_live_objects_and_for_surplus_copies(
         [("2", address("a"))],
         [("1", address("c"))],
     ]
-
-@pytest.mark.parametrize("last", [Outcome.ATTEMPTED, Outcome.FAILED], ids=["without_result", "failed"])
-def test_the_failure_of_a_restore_does_not_shorten_the_wait_for_a_sweep(
-    spark: SparkSession, tmp_path: Path, last: Outcome
-) -> None:
-    """A worker of the sweep may still be running, or the store may still carry out the deletion that failed."""
-    world = a_world(tmp_path)
-    plan = another_plan(world, 1)
-    write_rows(world, plan, 1, *{Outcome.ATTEMPTED: None, last: None})
-    write_rows(world, plan, 3, Outcome.ATTEMPTED)
-    write_rows(world, plan, 3, Outcome.FAILED, detail="not restored: the store refused")
-    lay_copy(world, plan)
-    world.remove("a")
-    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
-        restore(undo(spark, world), selected("a"))
-    world.wait(minutes=21)  # sweep.window and five minutes
-    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
-
 
 
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
@@ -600,6 +699,41 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
     found = check_result(spark, world, first, second)
     assert not found.passed
     assert f"1 object still has a copy, although the ledger calls it purged, {address('a')} first" in found.detail
+
+
+def test_verification_looks_for_a_copy_in_the_quarantine_to_which_it_was_moved(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, earlier = a_world(tmp_path), tmp_path / "earlier"
+    plan = another_plan(world, 1)
+    copy = moved_to(world, earlier, plan)
+    found = check_result(spark, world, plan)
+    assert (found.passed, found.value) == (True, 0)
+    copy.unlink()
+    found = check_result(spark, world, plan)
+    assert (found.passed, found.value) == (False, 1)
+    assert f"1 quarantined object has no copy; the first was moved to file://{copy}" in found.detail
+    lay_copy(world, plan)  # a person copied it to the current quarantine
+    assert check_result(spark, world, plan).passed
+
+
+@pytest.mark.parametrize("is_mount_point", [False, True])
+def test_verification_does_not_call_copies_missing_in_an_earlier_quarantine_that_it_cannot_see(
+    spark: SparkSession, tmp_path: Path, is_mount_point: bool
+) -> None:
+    world, earlier = a_world(tmp_path), tmp_path / "earlier"
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    moved_to(world, earlier, first)
+    earlier.rename(tmp_path / "volume")
+    if is_mount_point:
+        earlier.mkdir()
+    moved(world, second, fence=5)
+    found = check_result(spark, world, first, second)
+    assert (found.passed, found.value) == (False, 1)
+    assert found.detail == (
+        "1 quarantined object was moved to an earlier quarantine, and not checked: "
+        f"file://{earlier}/{place(world, first).folder}: neither copies nor manifests are there"
+    )
 
 
 @pytest.mark.parametrize("undone", [Outcome.PURGED, Outcome.RESTORED])

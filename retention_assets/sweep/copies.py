@@ -306,6 +306,14 @@ def look_into(
     return EarlierQuarantines(copies, unseen)
 
 
+def attempted_since(rows: DataFrame, since: datetime | None) -> DataFrame:
+    """Return (folder, address) of each object that a run attempted after `since` and has recorded no result for."""
+    key = ["folder", "address"]
+    with_result = rows.where(F.col("outcome") != Outcome.ATTEMPTED).select(*key, "fence")
+    attempts = rows.where((F.col("outcome") == Outcome.ATTEMPTED) & (F.col("at") > F.lit(since)))
+    return attempts.join(with_result, on=[*key, "fence"], how="left_anti").select(*key).distinct()
+
+
 def open_moves(rows: DataFrame) -> DataFrame:
     """Return the rows of attempts to move objects without a result: the run was interrupted, or is still running.
 

@@ -26,7 +26,7 @@ from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_outside, require_same_location
 from retention_assets.state.clocks import require_clock
-from retention_assets.state.lease import require_seen_by_all, witnessed_record
+from retention_assets.state.lease import MARGIN, require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import (
     FREED,
     OUTCOMES,
@@ -316,7 +316,9 @@ def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     name, warehouse, repository = sweep.name, sweep.warehouse, sweep.opened.repository
     newest = witnessed_record(warehouse, name)  # read before the records: another run may write one meanwhile
     records, seal, plans = list(read_records(warehouse, name)), seal_of(repository), swept_plans(warehouse, name)
-    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, sweep.clock().date(), seal)
+    now, window = sweep.clock(), repository.settings.sweep.window
+    idle_since = now - window - MARGIN
+    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, now.date(), seal, idle_since)
     modes = {repository.settings.mode, *(kept.document["mode"] for kept in records)}
     if "quarantine" in modes or not inputs.rows().where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
         return replace(inputs, locations=[quarantine_of_plan(repository, plan) for plan in plans])

@@ -30,6 +30,7 @@ from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecord, copy_name, fingerprint, read_records
 from retention_assets.sweep.copies import (
+    attempted_since,
     list_quarantine,
     look_into,
     quarantine_of_copy,
@@ -53,6 +54,7 @@ class VerificationInputs:
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
     today: date  # UTC
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
+    idle_since: datetime | None = None  # a run may still process objects that it attempted after this; None: no run
 
     def read_again(self) -> Self:
         """Return the inputs with the plans that have a ledger by now."""
@@ -129,7 +131,7 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
 
     A copy in an earlier quarantine is looked up there. The check fails if that quarantine cannot be seen, and does not
     call the copy missing. Other copies pass, and the detail has their number: a sweep made them and did not delete the
-    originals. `ledger`: see `VerificationInputs.ledger`.
+    originals. Copies that a restore or purge may be processing pass, too. `ledger`: see `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
     if not inputs.locations:
@@ -145,13 +147,15 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
         is_unseen = F.concat_ws("/", "url", "folder").isin(list(earlier.unseen))
         without_copy = moved.join(current, on=[*of_copy, "size"], how="left_anti").withColumn("is_unseen", is_unseen)
         surplus = copies.join(moved, on=of_copy, how="left_anti")
-        found = _Copies.counted(without_copy, surplus, of_purged)
+        found, busy = _Copies.counted(without_copy, surplus, of_purged), 0
         if found.has_any:  # a sweep, restore or purge may have changed these copies since the ledgers were read
             rows = with_folders(inputs.read_again().rows())
             later = _moved(rows, access.url).select(*of_copy)
             still = without_copy.join(later, on=of_copy, how="left_semi")
-            found = _Copies.counted(still, surplus.join(later, on=of_copy, how="left_anti"), of_purged)
-    detail = "; ".join(found.problems(earlier.unseen)) or f"{access.url} has all copies"
+            idle = still.join(attempted_since(rows, inputs.idle_since), on=of_copy, how="left_anti")
+            found = _Copies.counted(idle, surplus.join(later, on=of_copy, how="left_anti"), of_purged)
+            busy = still.count() - found.missing - found.unseen
+    detail = "; ".join(found.problems(earlier.unseen, busy)) or f"{access.url} has all copies"
     value = found.purged + found.missing + found.unseen
     return CheckResult(check, not value, detail, value)
 
@@ -197,8 +201,8 @@ class _Copies:
         """Whether any object has no copy, or any copy is surplus."""
         return bool(self.missing or self.unseen or self.surplus)
 
-    def problems(self, why_unseen: Mapping[str, str]) -> list[str]:
-        """Return a clause for each number that is not 0."""
+    def problems(self, why_unseen: Mapping[str, str], busy: int) -> list[str]:
+        """Return a clause for each number that is not 0. `busy`: copies that a restore or purge may be processing."""
         clauses = []
         if self.surplus:
             size = f"({self.surplus_bytes:,} bytes)"
@@ -214,6 +218,9 @@ class _Copies:
             have = counted(self.unseen, "quarantined object was", "quarantined objects were")
             why = f"{self.unseen_at}: {why_unseen[self.unseen_at or '']}"
             clauses.append(f"{have} moved to an earlier quarantine, and not checked: {why}")
+        if busy:
+            have = counted(busy, "copy is gone that", "copies are gone that")
+            clauses.append(f"{have} a restore or purge was processing within sweep.window: verify again after it ended")
         return clauses
 
 

@@ -23,7 +23,7 @@ from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.lease import release_lease, take_lease
+from retention_assets.state.lease import MARGIN, release_lease, take_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
@@ -674,7 +674,18 @@ def test_purge_says_that_the_store_keeps_no_versions(
 
 def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
     locations = [place(world, plan) for plan in plans]
-    inputs = VerificationInputs(spark, world.warehouse, REPOSITORY, plans, [], locations, None, world.now.date())
+    window = world.limits.sweep.window + MARGIN
+    inputs = VerificationInputs(
+        spark,
+        world.warehouse,
+        REPOSITORY,
+        plans,
+        [],
+        locations,
+        None,
+        world.now.date(),
+        idle_since=world.now - window,
+    )
     return copies_in_quarantine(inputs, inputs.ledger())
 
 
@@ -734,6 +745,24 @@ def test_verification_does_not_call_copies_missing_in_an_earlier_quarantine_that
         "1 quarantined object was moved to an earlier quarantine, and not checked: "
         f"file://{earlier}/{place(world, first).folder}: neither copies nor manifests are there"
     )
+
+
+def test_a_copy_that_a_purge_is_deleting_while_verify_lists_the_quarantine_fails_no_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The purge deleted it, and has not yet recorded this. After the window, such a purge was interrupted."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    moved(world, plan).unlink()
+    assert not check_result(spark, world, plan).passed
+    write_rows(world, plan, 5, Outcome.ATTEMPTED)
+    found = check_result(spark, world, plan)
+    assert (found.passed, found.value) == (True, 0)
+    assert "1 copy is gone that a restore or purge was processing within sweep.window" in found.detail
+    world.wait(minutes=21)  # sweep.window and five minutes
+    assert not check_result(spark, world, plan).passed
+    write_rows(world, plan, 6, Outcome.ATTEMPTED, Outcome.FAILED)  # a failed purge or restore explains no missing copy
+    assert not check_result(spark, world, plan).passed
 
 
 @pytest.mark.parametrize("undone", [Outcome.PURGED, Outcome.RESTORED])

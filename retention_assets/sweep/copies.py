@@ -183,6 +183,7 @@ def moved_and_surplus(
         "recorded",
         "surplus",
         F.coalesce("has_copy", F.lit(False)).alias("has_copy"),
+        (F.col("recorded") & F.max("has_copy").over(of_object).isNull()).alias("is_lost"),
         "current_size",
         "is_due",
     )

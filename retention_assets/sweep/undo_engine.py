@@ -15,7 +15,8 @@ from retention_assets.core.amounts import counted, sums_of
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.objectstore.listing import presence
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
+from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import (
     LEDGERS,
     SURPLUS_LEDGERS,
@@ -31,6 +32,7 @@ from retention_assets.sweep.worker import OBJECTS, TaskSpec
 
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
 _IS_LIVE = "is live again: its versions stay"
+_IS_LOST = f"{OF_COPY} is lost, and a person acknowledged the loss of the object: nothing was deleted"
 _MAY_BE_LAST = "the object is missing from its path: this copy may be the last"
 _OF_OTHERS = "of others"  # the key of the log line about objects that another run changed
 
@@ -133,7 +135,8 @@ class UndoEngine(LedgerEngine):
         if self._live:
             objects = self._skip_live(objects, self._live.now())
         if self._surplus.objects:
-            objects = _with_skipped(objects, self._without_object(objects.where("surplus")), _MAY_BE_LAST)
+            missing = self._without_object(objects.where("surplus"))
+            objects = _decided(objects, missing, Outcome.SKIPPED, _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _skip_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
@@ -141,6 +144,9 @@ class UndoEngine(LedgerEngine):
 
         The copy of such an object may be the last one. If versions are purged, all objects that are live again are
         skipped. `run` compares the copies of the other objects that are live again (`_live_again`).
+
+        An object that is acknowledged as lost gets the outcome `purged` if the quarantine has no copy of it. Nothing is
+        deleted: if a person puts the copy back meanwhile, it stays.
         """
         of_live = objects.select("address", "size").join(live, on="address", how="left_semi")
         of_live = self._undo.frames.cache(of_live)
@@ -152,13 +158,24 @@ class UndoEngine(LedgerEngine):
                 f"{self._undo.repository.name}: {counted(number, 'object is', 'objects are')} live again, {first} "
                 "first. No versions of live objects were deleted."
             )
-            return _with_skipped(objects, of_live, _IS_LIVE)
+            return _decided(objects, of_live, Outcome.SKIPPED, _IS_LIVE)
         self._live_again = of_live.select("address")
         missing = self._without_object(of_live)
+        lost = self._acknowledged(objects.where("is_lost").join(missing, on="address", how="left_semi"))
+        if lost is not None:
+            objects = _decided(objects, lost, Outcome.PURGED, _IS_LOST)
+            missing = missing.join(lost, on="address", how="left_anti")
         if missing.isEmpty():
             return objects
         self._log_last_copies(objects.join(missing, on="address", how="left_semi"))
-        return _with_skipped(objects, missing, _IS_LAST)
+        return _decided(objects, missing, Outcome.SKIPPED, _IS_LAST)
+
+    def _acknowledged(self, objects: DataFrame) -> DataFrame | None:
+        """Return the addresses of those objects that a person acknowledged as lost; None: `objects` is empty."""
+        if objects.isEmpty():
+            return None
+        known = acknowledged_addresses(self._spark, self._warehouse, self._plan.repository)
+        return self._undo.frames.cache(objects.select("address").join(known, on="address", how="left_semi"))
 
     def _log_last_copies(self, objects: DataFrame) -> None:
         """Log how many of these live objects, which are not at their paths, can be restored, and how many cannot."""
@@ -177,7 +194,8 @@ class UndoEngine(LedgerEngine):
                 f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and the quarantine has no whole "
                 f"copy under the plan of {self._plan.day}, {first} first. Nothing of this was purged. Unless another "
                 "plan has a copy, look for them in a backup or, if the bucket keeps versions, among the versions of "
-                "the object and of the copy."
+                "the object and of the copy. If an object is lost for good: `retention "
+                f"acknowledge {name} {first}`, and purge again."
             )
 
     def _without_object(self, copies: DataFrame) -> DataFrame:
@@ -260,11 +278,11 @@ class UndoEngine(LedgerEngine):
         return result
 
 
-def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
-    """Return `objects`; those at `addresses` that have no outcome get the outcome `skipped` and the detail `why`."""
-    skipped = addresses.select("address", F.lit(Outcome.SKIPPED).alias("skipped"), F.lit(why).alias("why"))
-    decided = {"outcome": F.coalesce("outcome", "skipped"), "detail": F.coalesce("detail", "why")}
-    return objects.join(skipped, on="address", how="left").withColumns(decided).drop("skipped", "why")
+def _decided(objects: DataFrame, addresses: DataFrame, outcome: Outcome, why: str) -> DataFrame:
+    """Return `objects`; those at `addresses` that have no outcome get this outcome and the detail `why`."""
+    found = addresses.select("address", F.lit(outcome).alias("decided"), F.lit(why).alias("why"))
+    values = {"outcome": F.coalesce("outcome", "decided"), "detail": F.coalesce("detail", "why")}
+    return objects.join(found, on="address", how="left").withColumns(values).drop("decided", "why")
 
 
 def _combined(one: BatchResult, other: BatchResult) -> BatchResult:

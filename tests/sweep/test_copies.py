@@ -23,6 +23,7 @@ from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.acknowledged import acknowledge
 from retention_assets.state.lease import MARGIN, release_lease, take_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
@@ -502,6 +503,39 @@ def test_a_copy_of_an_object_that_is_live_again_and_missing_from_its_path_is_not
     world.wait(days=31)
     purged(spark, world, "a")
     assert copy.is_file()
+
+
+def test_a_lost_copy_of_a_live_object_is_due_until_a_person_acknowledges_the_loss(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, log = a_world(tmp_path), list[str]()
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    copy = moved(world, first)
+    world.wait(days=31)
+    copy.rename(tmp_path / "a")
+    (copy.parent / "b").touch()  # the folder can be seen
+    assert Outcome.PURGED not in purged(spark, world, "a")
+    due = due_for_purge(undo(spark, world))
+    assert due.amount.objects == 1
+    acknowledge(world.warehouse, REPOSITORY, [address("a")], "ada", world.clock(), "a-run")
+
+    def put_back() -> DataFrame:
+        (tmp_path / "a").rename(copy)  # from a backup, after the purge has listed the quarantine
+        return kept(spark, "a").now()
+
+    run = replace(undo(spark, world), log=log.append)
+    assert purge(run, due.digest, FakeLiveAddresses(put_back)).ledgers[Outcome.PURGED].objects == 1
+    assert not [line for line in log if "live again" in line]
+    assert copy.read_bytes() == content("a")
+    purged(spark, world, "a")
+    assert copy.exists()  # it may be the last copy
+    copy.unlink()
+    assert not due_for_purge(undo(spark, world)).has_any
+    write_rows(world, first, 50, Outcome.QUARANTINED)
+    moved(world, second, fence=51)
+    world.wait(days=31)
+    purged(spark, world, "a")
+    assert shown(spark, world) == {first.plan_hash: (1, 0), second.plan_hash: (1, 0)}  # another plan has a copy
 
 
 def test_a_copy_of_another_size_is_not_restored(spark: SparkSession, tmp_path: Path) -> None:

@@ -63,9 +63,14 @@ class QuarantineListing:
 
 
 def list_quarantine(
-    spark: SparkSession, locations: Sequence[QuarantineLocation], frames: CachedFrames, *, versions: bool = False
+    spark: SparkSession,
+    locations: Sequence[QuarantineLocation],
+    frames: CachedFrames,
+    *,
+    versions: bool = False,
+    unknown: bool = True,
 ) -> QuarantineListing:
-    """List a quarantine: the folders in `locations`, and the folders of unknown plans.
+    """List a quarantine: the folders in `locations`, and with `unknown` the folders of unknown plans.
 
     With `versions`, all versions in these folders are listed. The listing is in Spark's cache until the block of
     `frames` ends. Errors: AccessDenied or StoreError.
@@ -73,7 +78,7 @@ def list_quarantine(
     known = [location.folder for location in locations]
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
     files = frames.cache(
-        _stored(spark, locations, versions=versions).select(
+        _stored(spark, locations, versions=versions, unknown=unknown).select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
             F.get(parts, F.lit(3)).alias("address"),  # null: a file that is not of a sweep
@@ -100,12 +105,14 @@ def _folders(access: StoreAccess) -> list[str]:
     return [folder for folder in folders if _FOLDER.fullmatch(folder)]
 
 
-def _stored(spark: SparkSession, locations: Sequence[QuarantineLocation], *, versions: bool) -> DataFrame:
-    """Return the contents of the folders of all plans as `_STORED`; with `versions`, one row for each version, too."""
+def _stored(
+    spark: SparkSession, locations: Sequence[QuarantineLocation], *, versions: bool, unknown: bool
+) -> DataFrame:
+    """Return the contents of the folders of plans as `_STORED`; with `versions`, one row for each version, too."""
     if not locations or locations[0].access.is_absent:
         return from_arrow(spark, _STORED.empty_table())
     access = locations[0].access  # all are in the same quarantine
-    folders = sorted({*(location.folder for location in locations), *_folders(access)})
+    folders = sorted({*(location.folder for location in locations), *(_folders(access) if unknown else ())})
     if not versions:
         listed = list_objects(spark, access, Prefixes(tuple(folders), ()))
         return listed.select(F.col("address").alias("path"), "size", F.lit(True).alias("is_current"))
@@ -302,7 +309,8 @@ def look_into(
             seen.setdefault(url, []).append(location)
     copies = from_arrow(spark, _SEEN.empty_table())
     for url, locations in seen.items():
-        listed = list_quarantine(spark, locations, frames, versions=lists_versions(locations[0].access))
+        versions = lists_versions(locations[0].access)
+        listed = list_quarantine(spark, locations, frames, versions=versions, unknown=False)
         copies = copies.unionByName(listed.copies.withColumn("url", F.lit(url)))
     return EarlierQuarantines(copies, unseen)
 
@@ -378,7 +386,7 @@ class Undo:
             found,
             not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
-            open_moves(rows),
+            open_moves(rows).select("folder").distinct(),
             elsewhere,
             times,
         )
@@ -530,33 +538,9 @@ class Copies:
     listing: QuarantineListing
     not_in_ledgers: DataFrame  # copies that no ledger names: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
-    unfinished: DataFrame  # see `open_moves`
+    unfinished: DataFrame  # folders with `open_moves`
     elsewhere: DataFrame  # see `moved_elsewhere`
     times: Times
-
-    @property
-    def url(self) -> str:
-        """The URL of the current quarantine; empty if no plan has a ledger."""
-        return next((location.access.url for _, location in self.plans.values()), "")
-
-    def elsewhere_of(self, rows: DataFrame) -> DataFrame:
-        """Return the other copies of the objects in `rows` that the ledgers have in earlier quarantines.
-
-        The columns are folder, address, and the `url` of the quarantine; `recorded`, as in `moved_and_surplus`;
-        `is_here`: whether the current quarantine has the copy, too.
-        """
-        is_here = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
-        moved = self.rows.where("recorded").withColumns({"url": quarantine_of_copy(self.url), "is_here": is_here})
-        columns = ["folder", "address", "url", "recorded", "is_here"]
-        unfinished = self.unfinished.select(
-            "folder",
-            "address",
-            F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url"),
-            F.lit(False).alias("recorded"),
-            F.lit(False).alias("is_here"),
-        )
-        elsewhere = moved.select(*columns).unionByName(unfinished).where(F.col("url") != self.url)
-        return elsewhere.join(rows.select("address").distinct(), on="address", how="left_semi").distinct()
 
     def by_plan(self, rows: DataFrame | None = None) -> list[PlanCopies]:
         """Return the copies by plan, all of them or only those in `rows`. Plans without rows are left out."""

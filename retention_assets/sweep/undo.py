@@ -36,7 +36,7 @@ from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import record_without_plan, seal_of, write_record
 from retention_assets.sweep.actions import Restore
-from retention_assets.sweep.copies import Copies, PlanCopies, Undo, look_into
+from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.preconditions import require_mounted
 from retention_assets.sweep.purges import Purge, RemoveVersions, remove_manifests
@@ -221,8 +221,7 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
         return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps, versions=True)
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
-    here = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
-    rows = undo.frames.cache(_without_earlier_copies(undo, found, here))
+    rows = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
     due, manifests = found.by_plan(rows), found.with_only_manifests()
     parts = [candidates_digest(rows.select("folder", "address", "size", "surplus"))]
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
@@ -386,7 +385,8 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
     if not found.plans:
         return rows
     with_files = found.listing.copies.select("folder").union(found.listing.manifests.select("folder")).distinct()
-    here = F.concat_ws("/", F.lit(found.url), "folder", F.lit(COPIES), "address")
+    url = next(iter(found.plans.values()))[1].access.url
+    here = F.concat_ws("/", F.lit(url), "folder", F.lit(COPIES), "address")
     is_here = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
     is_moved_here = F.coalesce(F.col("detail") == here, F.lit(False))
     is_empty = ~F.col("folder").isin([row["folder"] for row in with_files.collect()])
@@ -406,45 +406,6 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
             )
         )
     return rows.where(~is_elsewhere)
-
-
-def _without_earlier_copies(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:
-    """Return `rows` without the objects that another copy in an earlier quarantine may be left of.
-
-    Otherwise the ledger would call an object purged while a copy of it is left. A copy in an earlier quarantine is gone
-    only if its folder can be seen there and does not have it. If a person copied a copy to the current quarantine, an
-    earlier quarantine that cannot be seen does not count. So that a purge in either quarantine does not wait for the
-    other, copies under earlier folders are purged first. Surplus copies stay in `rows`: their objects are not called
-    purged. Log lines have the numbers.
-    """
-    purged = rows.where("NOT surplus")
-    places = undo.frames.cache(found.elsewhere_of(purged))
-    if places.isEmpty():
-        return rows
-    seen = look_into(undo.spark, places, undo.access().options, undo.frames)
-    folder = F.concat_ws("/", "url", "folder")
-    is_unseen = folder.isin(list(seen.unseen)) & ~F.col("is_here")
-    there = seen.copies.select("url", "folder", "address", F.lit(True).alias("is_there"))
-    left = places.join(there, on=["url", "folder", "address"], how="left").where(F.col("is_there") | is_unseen)
-    earlier = left.select("address", folder.alias("place"), F.col("folder").alias("of"), "url", "recorded")
-    is_first = F.concat_ws("/", "of", "url") < F.concat_ws("/", "folder", F.lit(found.url))
-    is_own = F.col("recorded") & (F.col("of") == F.col("folder"))
-    waiting = undo.frames.cache(purged.select("folder", "address").join(earlier, on="address").where(is_first | is_own))
-    of_places = waiting.groupBy("place", "url").agg(F.count_distinct("address"), F.min("address")).sort("place")
-    for place, url, objects, first in of_places.collect():
-        problem = seen.unseen.get(place)
-        undo.log(
-            f"{undo.repository.name}: not purged: the copies of {counted(objects, 'object')}, {first} first. "
-            + (
-                f"An earlier quarantine may have other copies of them, and cannot be checked: {place}: {problem}. "
-                "Mount it, or give access to it. Then run again."
-                if problem
-                else f"{place} has other copies of them, which are purged first: set quarantine.url to {url}, and "
-                "purge. Then set the current URL again, and run again."
-            )
-        )
-    held = waiting.select("address").withColumn("surplus", F.lit(False)).distinct()
-    return rows.join(held, on=["address", "surplus"], how="left_anti")
 
 
 def _digest(parts: Sequence[str]) -> str:

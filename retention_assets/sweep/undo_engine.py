@@ -236,7 +236,8 @@ class UndoEngine(LedgerEngine):
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
                 "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
-                "stay. To restore again, run the same command again."
+                "stay. To restore again, run the same command again. If it then says that an interrupted run may "
+                "still be processing an object, wait until the time that it names."
             )
         if self._live or Outcome.SKIPPED not in of_plan:
             return failed, 0

@@ -143,9 +143,14 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
         earlier = look_into(inputs.spark, moved.where(F.col("url") != access.url), access.options, frames)
         listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
         copies = frames.cache(listed.copies.withColumn("url", F.lit(access.url)).unionByName(earlier.copies))
-        current = copies.withColumnRenamed("current_size", "size").drop("url")
+        seen = copies.withColumnRenamed("current_size", "size")
+        here = seen.where(F.col("url") == access.url).drop("url")  # a person may have copied it here
         is_unseen = F.concat_ws("/", "url", "folder").isin(list(earlier.unseen))
-        without_copy = moved.join(current, on=[*of_copy, "size"], how="left_anti").withColumn("is_unseen", is_unseen)
+        without_copy = (
+            moved.join(here, on=[*of_copy, "size"], how="left_anti")
+            .join(seen, on=[*of_copy, "size", "url"], how="left_anti")
+            .withColumn("is_unseen", is_unseen)
+        )
         surplus = copies.join(moved, on=of_copy, how="left_anti")
         found, busy = _Copies.counted(without_copy, surplus, of_purged), 0
         if found.has_any:  # a sweep, restore or purge may have changed these copies since the ledgers were read

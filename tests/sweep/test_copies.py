@@ -175,72 +175,17 @@ def purged_in(spark: SparkSession, run: Undo) -> Mapping[str, Amount]:
     return purge(run, due_for_purge(run).digest, kept(spark)).ledgers
 
 
-@pytest.mark.slow
-def test_a_copy_is_purged_only_after_the_copies_of_its_object_in_an_earlier_quarantine(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_copies_of_one_object_in_two_quarantines_are_purged_separately(spark: SparkSession, tmp_path: Path) -> None:
     world, earlier, current, in_earlier = moved_twice(spark, tmp_path)
-    plans, log = (another_plan(world, 1), another_plan(world, 2)), list[str]()
-    assert not due_for_purge(replace(undo(spark, world), log=log.append)).has_any
-    (line,) = [line for line in log if "are purged first" in line]
-    assert f"the copies of 1 object, {address('a')} first. {earlier.parents[3].as_uri()}" in line
-    assert f"set quarantine.url to file://{tmp_path}/earlier, and purge. Then set the current URL again" in line
+    plans = another_plan(world, 1), another_plan(world, 2)
     assert check_result(spark, world, *plans).passed
-    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
-    assert (earlier.exists(), current.exists()) == (False, True)
-    assert check_result(spark, world, *plans).passed  # the second plan still has the object in quarantine
     assert purged(spark, world)[Outcome.PURGED].objects == 1
-    assert not current.exists()
+    assert (earlier.exists(), current.exists()) == (True, False)
+    assert check_result(spark, world, *plans).passed  # the first plan still has the object in quarantine
+    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
+    assert not earlier.exists()
     assert check_result(spark, world, *plans).passed
-
-
-def test_a_copy_is_not_purged_while_an_earlier_quarantine_with_another_copy_cannot_be_seen(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    world, _, current, _ = moved_twice(spark, tmp_path)
-    log = list[str]()
-    (tmp_path / "earlier").rename(tmp_path / "volume")
-    for is_mount_point in (False, True):
-        if is_mount_point:
-            (tmp_path / "earlier").mkdir()
-        assert not due_for_purge(replace(undo(spark, world), log=log.append)).has_any
-        (line,) = [line for line in log if "cannot be checked" in line]
-        assert "neither copies nor manifests are there. Mount it, or give access to it. Then run again." in line
-        log.clear()
-    assert current.exists()
-
-
-def test_after_an_interrupted_purge_of_an_earlier_quarantine_the_current_copy_is_purged(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The purge deleted the copy and did not record it. The manifests show that the folder can be seen."""
-    world, earlier, current, in_earlier = moved_twice(spark, tmp_path)
-    first = another_plan(world, 1)
-    write_rows(world, first, 7, Outcome.ATTEMPTED)
-    earlier.unlink()
-    world.wait(hours=1)
-    assert purged(spark, world)[Outcome.PURGED].objects == 1
-    assert not current.exists()
-    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
     assert shown(spark, world) == {}
-
-
-def test_a_copy_is_purged_after_that_of_an_interrupted_sweep_to_an_earlier_quarantine(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    world = a_world(tmp_path)
-    first, second = another_plan(world, 1), another_plan(world, 2)
-    write_rows(world, first, 1, Outcome.ATTEMPTED, detail=f"file://{tmp_path}/earlier/{place(world, first).folder}")
-    copy = tmp_path / "earlier" / place(world, first).path(address("a"))
-    copy.parent.mkdir(parents=True)
-    copy.write_bytes(content("a"))
-    current = moved(world, second, fence=5)
-    world.wait(days=31)
-    assert not due_for_purge(undo(spark, world)).has_any
-    in_earlier = elsewhere(undo(spark, world), f"file://{tmp_path}/earlier")
-    assert purged_in(spark, in_earlier)[Outcome.PURGED].objects == 1
-    assert purged(spark, world)[Outcome.PURGED].objects == 1
-    assert (copy.exists(), current.exists()) == (False, False)
 
 
 @pytest.mark.parametrize("interrupted", [(), (Outcome.ATTEMPTED, Outcome.RESTORED)], ids=["swept", "restored_before"])
@@ -760,6 +705,25 @@ def test_verification_looks_for_a_copy_in_the_quarantine_to_which_it_was_moved(
     assert f"1 quarantined object has no copy; the first was moved to file://{copy}" in found.detail
     lay_copy(world, plan)  # a person copied it to the current quarantine
     assert check_result(spark, world, plan).passed
+
+
+def test_verification_takes_no_copy_in_an_earlier_quarantine_for_one_that_was_moved_to_the_current_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A restore would not find it."""
+    world, earlier = a_world(tmp_path), tmp_path / "earlier"
+    plan = another_plan(world, 1)
+    moved(world, plan).unlink()
+    location = QuarantineLocation(StoreAccess(f"file://{earlier}"), place(world, plan).folder)
+    for name in "ab":
+        copy = earlier / location.path(address(name))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content(name))
+    row = {"address": address("b"), "size": len(content("b")), "detail": location.describe(address("b"))}
+    write_rows(world, plan, 9, Outcome.QUARANTINED, **row)
+    found = check_result(spark, world, plan)
+    assert (found.passed, found.value) == (False, 1)
+    assert "1 quarantined object has no copy" in found.detail
 
 
 @pytest.mark.parametrize("is_mount_point", [False, True])

@@ -371,17 +371,6 @@ def moves_of(rows: "DataFrame") -> "DataFrame":
     return rows.where((F.col("outcome") == Outcome.ATTEMPTED) & F.col("detail").isNotNull())
 
 
-def open_deletions(rows: "DataFrame") -> "DataFrame":
-    """Return the newest row of each object that an interrupted sweep may have deleted, and that no sweep has finished.
-
-    An object that any sweep attempted to move is not returned: its copy may be in a quarantine.
-    """
-    from pyspark.sql import functions as F
-
-    attempts = newest_conclusive(rows).where((F.col("outcome") == Outcome.ATTEMPTED) & F.col("detail").isNull())
-    return attempts.join(moves_of(rows).select("address"), on="address", how="left_anti")
-
-
 def _latest() -> Sequence["Column"]:
     """Return the sort order for the latest row.
 

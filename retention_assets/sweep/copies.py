@@ -25,24 +25,15 @@ from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.objectstore.versions import all_versions, lists_versions
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.ledger import (
-    FINISHED,
-    finished_of,
-    moves_of,
-    open_deletions,
-    read_ledgers,
-    swept_plans,
-)
+from retention_assets.state.ledger import FINISHED, finished_of, moves_of, read_ledgers, swept_plans
 from retention_assets.state.plan import Plan
 from retention_assets.state.quarantine import HASH_DIGITS, MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
 from retention_assets.sweep.actions import NOT_RESTORED
 from retention_assets.sweep.execute import Log
-from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of the path of a folder: the day, and the first digits of the plan's hash
-_MARKER = pa.schema([("path", pa.string()), ("deleted_at", TIMESTAMP)])  # a delete marker that is the current version
 _SEEN = pa.schema(
     [("folder", pa.string()), ("address", pa.string()), ("current_size", pa.int64()), ("url", pa.string())]
 )
@@ -427,46 +418,21 @@ class Undo:
 
         Objects that are in quarantine, according to a ledger or the listing, or that may be in an earlier quarantine,
         are excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the plan of
-        the newest sweep that finished it, or deleted it without recording this. Errors: as `copies`.
+        the newest sweep that finished it. Errors: as `copies`.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))
-        rows = self._ledgers(plans).withColumn("last_fence", newest)
         purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
-        last = finished_of(rows).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
+        last = finished_of(self._ledgers(plans).withColumn("last_fence", newest)).where(
+            F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy
+        )
         found = self.copies()
-        unrecorded = self._deleted_in_attempt(open_deletions(rows), found.times)
-        last = last.unionByName(unrecorded.join(last.select("address"), on="address", how="left_anti"))
         moved = found.rows.where("NOT surplus").select("address").unionByName(found.elsewhere.select("address"))
         gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
             (plan, gone.where((F.col("day") == plan.day.isoformat()) & (F.col("plan_hash") == plan.plan_hash)))
             for plan in plans
         ]
-
-    def _deleted_in_attempt(self, attempts: DataFrame, times: Times) -> DataFrame:
-        """Return those of the `attempts` that deleted their object: its current version is a marker from that time.
-
-        The object is also looked up, because some S3 servers list a marker as current below a newer version. Attempts
-        whose worker may still be running are left out. Errors: AccessDenied or StoreError.
-        """
-        access, wait = self.access(), self.repository.settings.sweep.window + MARGIN
-        idle = self.frames.cache(attempts.where(F.col("at") <= F.lit(times.idle_since)))
-        directory = F.regexp_extract("address", "^(.*/)?", 0).alias("directory")
-        ranges = idle.groupBy(directory).agg(F.min("address"), F.max("address"))
-
-        def list_markers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for folder, first, last in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    for page in all_versions(access, folder, (first, last)):
-                        markers = page.filter(pc.and_(page["is_current"], page["is_delete_marker"]))
-                        yield pa.record_batch([markers["path"], markers["last_modified"]], schema=_MARKER)
-
-        markers = on_workers(ranges, list_markers, _MARKER)
-        is_of_attempt = F.col("deleted_at").between(F.col("at") - F.lit(MARGIN), F.col("at") + F.lit(wait))
-        deleted = idle.join(markers, (F.col("path") == F.col("address")) & is_of_attempt, how="left_semi")
-        there = presence(deleted.select("address"), access).where(F.col("size").isNotNull())
-        return deleted.join(there, on="address", how="left_anti")
 
     def restorable(self) -> "list[PlanCopies]":
         """Return, by plan, the objects in quarantine, with a column `is_idle`: whether the object can be restored.

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.assets.reporting import quarantine_table
 from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
-from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
@@ -25,7 +23,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.acknowledged import acknowledge
 from retention_assets.state.lease import MARGIN, release_lease, take_lease
-from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS, LedgerLocation
+from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
@@ -41,7 +39,7 @@ from tests.objectstore.store_servers import StoreServer, run_versitygw
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld
-from tests.sweep.crashes.world import DEAD, GONE, REPOSITORY, World, address, content, name_of
+from tests.sweep.crashes.world import DEAD, REPOSITORY, World, address, content
 from tests.sweep.test_undo import FakeLiveAddresses, death_after, elsewhere, kept, outcome, selected, undo
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("small_steps")]
@@ -860,16 +858,10 @@ def versioned(
         options = request.getfixturevalue("versitygw").options
         made = Bucket(options["endpoint"], f"b-{uuid4().hex}", options["access_key_id"], options["secret_access_key"])
         made.client().create_bucket(Bucket=made.name)
-    return in_versioned_bucket(spark, tmp_path, made, monkeypatch)
-
-
-def in_versioned_bucket(
-    spark: SparkSession, tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> Versioned:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.secret_key)
-    bucket.client().put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
-    return Versioned(spark, BucketWorld(tmp_path / "world", bucket=bucket))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", made.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", made.secret_key)
+    made.client().put_bucket_versioning(Bucket=made.name, VersioningConfiguration={"Status": "Enabled"})
+    return Versioned(spark, BucketWorld(tmp_path / "world", bucket=made))
 
 
 @pytest.mark.slow
@@ -930,55 +922,6 @@ def test_the_versions_of_an_object_that_is_live_again_stay_whatever_the_listing_
     found = {row["address"]: row["detail"] for row in world.ledger() if row["detail"] and row["fence"] > 5}
     assert found[address("a")] == "is live again: its versions stay"
     assert found[address("b")] == "its versions"
-
-
-def interrupted_deletion(world: World, late: Mapping[str, timedelta]) -> None:
-    """Sweep the world, and lose the rows that the sweep wrote after its deletions, as if it had crashed before them.
-
-    Then it is the time of the server. `late`: how much later than this sweep tried to delete them the objects were
-    deleted.
-    """
-    sweep(world, "delete")
-    world.now = utc_now()
-    for file in (world.root / "warehouse" / REPOSITORY / LEDGERS).rglob("*.parquet"):
-        rows = pq.ParquetFile(file).read().to_pylist()
-        file.unlink()
-        if not file.name.endswith("-done.parquet"):
-            moved = [row | {"at": world.now - late.get(name_of(row["address"]), timedelta())} for row in rows]
-            pq.write_table(pa.Table.from_pylist(moved, LEDGER), file)
-
-
-def due_versions(versioned: Versioned) -> set[str]:
-    due = due_for_purge(versioned.undo(), versions=True)
-    return {name_of(row["address"]) for one in due.rows for row in one.rows.collect()}
-
-
-def test_versions_of_objects_that_an_interrupted_sweep_deleted_without_a_record_are_purged_after_its_window(
-    versioned: Versioned,
-) -> None:
-    world = versioned.world
-    interrupted_deletion(world, {})
-    assert due_versions(versioned) == {GONE}  # a worker may still be running
-    world.wait(hours=1)
-    assert due_versions(versioned) == {*DEAD, GONE}
-    versioned.purge(versions=True)
-    stored = [name_of(key) for key in versioned.stored("lake/")]
-    assert [stored.count(name) for name in DEAD] == [1] * len(DEAD)  # the delete markers
-    assert {outcome(world, name) for name in DEAD} == {Outcome.PURGED}
-    assert due_versions(versioned) == set()
-
-
-def test_versions_stay_of_objects_that_exist_or_that_somebody_deleted_at_another_time_than_the_interrupted_sweep(
-    spark: SparkSession, tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """versitygw does not show an object that is written after a delete marker, so this test uses another server."""
-    versioned = in_versioned_bucket(spark, tmp_path, bucket, monkeypatch)
-    world = versioned.world
-    late = {"d": timedelta(minutes=-6), "e": timedelta(minutes=-4), "g": timedelta(minutes=14), "i": timedelta(hours=1)}
-    interrupted_deletion(world, late)
-    world.wait(hours=1)
-    world.lay("b")  # its delete marker is not the current version any more
-    assert due_versions(versioned) == {"a", "e", "g", GONE}
 
 
 def test_no_version_is_due_in_a_bucket_that_keeps_none(

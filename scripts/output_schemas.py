@@ -141,9 +141,13 @@ class ResultsOutput(_OfPlan):
 
 
 class ReportOutput(ResultsOutput):
-    """The results of the newest plan of the day that was swept. `earlier_plans`: the others, the oldest first."""
+    """The results of the newest plan of the day that was swept.
+
+    `earlier_plans`: the others, the oldest first. `unread_plans`: why further plans of the day cannot be read.
+    """
 
     earlier_plans: list[ResultsOutput]
+    unread_plans: list[str]
 
 
 class StopOutput(Model):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -353,11 +354,8 @@ def output_shown_to_the_end(instance: dg.DagsterInstance) -> Iterator[None]:
     @contextmanager
     def capture_logs(log_key: Sequence[str]) -> Iterator[object]:
         with ExitStack() as captured:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit this
-            try:
+            with _without_interrupts():
                 context = captured.enter_context(capture(log_key))
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield context
 
     vars(manager)["capture_logs"] = capture_logs
@@ -365,6 +363,27 @@ def output_shown_to_the_end(instance: dg.DagsterInstance) -> Iterator[None]:
         yield
     finally:
         del vars(manager)["capture_logs"]
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Start processes that Ctrl-C does not end, and handle a Ctrl-C for this process only after the block.
+
+    In the middle of the block it would leave a process that nothing ends.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
+        return
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit this
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if received:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _without_wait(connection: object, _: object) -> None:

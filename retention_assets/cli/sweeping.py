@@ -1,6 +1,7 @@
 """The commands that approve, execute and verify a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -30,7 +31,7 @@ from retention_assets.cli.group import (
 from retention_assets.cli.rendering import current_plan, open_table, print_amounts
 from retention_assets.config.timestamps import require_day, utc_now
 from retention_assets.core.amounts import Amount, human_removal
-from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
+from retention_assets.errors import ConfigurationError, ObjectsFailed, RetentionError, TableContractError
 from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import (
@@ -49,6 +50,8 @@ from retention_assets.state.plan import Plan, find_plan, last_plan_of, load_plan
 from retention_assets.state.records import amounts_in, newest_of_day
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
+
+_HASH = re.compile("[0-9a-f]{64}")  # of a plan; other directories are not ours
 
 
 @cli.command(
@@ -300,7 +303,8 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
     current = current_plan(warehouse, repository, day)
     hashes = set(records)
     if records:
-        hashes |= set(warehouse.directories(repository, LEDGERS, day.isoformat()))  # also of interrupted sweeps
+        found = warehouse.directories(repository, LEDGERS, day.isoformat())  # also of interrupted sweeps
+        hashes |= {one for one in found if _HASH.fullmatch(one)}
     if current and _is_reported(warehouse, current):
         hashes.add(current.plan_hash)
     if not hashes:
@@ -308,18 +312,36 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
         raise TableContractError(
             f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. {sweep}"
         )
-    plans = sorted((find_plan(warehouse, repository, one, day) for one in hashes), key=lambda plan: plan.made_at)
+    plans, unread = _plans_with(target, day, hashes)
     results = [_results_of(target, plan, records.get(plan.plan_hash)) for plan in plans]
     if json_wanted:
         *earlier, newest = (one.document() for one in results)
-        print_json({**newest, "earlier_plans": earlier})
+        print_json({**newest, "earlier_plans": earlier, "unread_plans": unread})
         return
     for one in results:
         one.show()
+    for problem in unread:
+        say(f"Not shown: {problem}")
     if current is None:
         say(f"There is no current plan of {day}: it was withdrawn or refused. See: {program()} status {repository}")
     elif current.plan_hash not in hashes:
         say(f"The current plan of {day}, {current.plan_hash}, was not swept. {sweep}")
+
+
+def _plans_with(target: Target, day: date, hashes: Collection[str]) -> tuple[list[Plan], list[str]]:
+    """Return the plans with these hashes, oldest first, and why others cannot be read.
+
+    Errors: as `find_plan`, if none can be read.
+    """
+    plans, errors = [], []
+    for one in sorted(hashes):
+        try:
+            plans.append(find_plan(target.warehouse, target.name, one, day))
+        except RetentionError as error:
+            errors.append(error)
+    if not plans:
+        raise errors[0]
+    return sorted(plans, key=lambda plan: plan.made_at), [str(error) for error in errors]
 
 
 def _is_reported(warehouse: Warehouse, plan: Plan) -> bool:

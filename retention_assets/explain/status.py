@@ -1,5 +1,6 @@
 """Reports the status of each repository: plan, approval, last sweep, quarantine, trend, and required actions."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from retention_assets.state.records import amounts_in, newest_first, quarantined
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, STORAGE_INVENTORY, TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # other directories in a table are not ours
 _PLANS = 14  # plans in a trend: two weeks of daily plans
 _PROGRAM = "{program}"  # a placeholder for the command in a required action
 
@@ -139,7 +141,8 @@ def status_of(
         running=holder[0] if holder and not holder[1] else None,
         needs=(),
     )
-    listed = [day for day in warehouse.directories(name, STORAGE_INVENTORY.name) if until is None or day <= str(until)]
+    found_days = filter(_DAY.fullmatch, warehouse.directories(name, STORAGE_INVENTORY.name))
+    listed = [day for day in found_days if until is None or day <= str(until)]
     newest = max([*days, *listed], default=None)
     refused = None
     if newest and (plan is None or newest > plan.day.isoformat()):

@@ -304,7 +304,8 @@ def _require_known(warehouse: Warehouse, used: Repository, addresses: Sequence[s
         unknown = {one for one in unknown if not _SNAPSHOT.fullmatch(one)}
     schema = pa.schema([("address", pa.string())])
     for table in _NAMING:
-        for day in warehouse.directories(repository, table)[-1:] if unknown else ():
+        days = reversed(warehouse.directories(repository, table)) if unknown else iter(())
+        if day := next((one for one in days if warehouse.is_complete(repository, table, one)), None):
             found = read_directory(warehouse, repository, table, day, schema=schema, where=one_of("address", unknown))
             unknown.difference_update(found["address"].to_pylist())
     if unknown:

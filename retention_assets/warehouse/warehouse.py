@@ -167,7 +167,8 @@ class Warehouse:
             try:
                 os.lstat(self._root)
             except FileNotFoundError:
-                return next(one for one in Path(self._root).parents if os.path.lexists(one)).is_dir()
+                above = next((one for one in Path(self._root).parents if os.path.lexists(one)), None)
+                return above is not None and above.is_dir() and os.access(above, os.W_OK | os.X_OK)
         return False
 
     def _open(self) -> tuple[Any, Any]:
@@ -489,10 +490,10 @@ class Warehouse:
         length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, its length field and the magic bytes
         try:
             return pq.read_metadata(pa.BufferReader(tail if min(length, size) <= len(tail) else end(length)))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise TableContractError(
-                f"{self.location(path)}: is truncated, or not a Parquet file: {str(error).rstrip('.')}. Nothing was "
-                f"changed or deleted. {remedy}"
+                f"{self.location(path)}: is damaged, or not a Parquet file: {str(error).strip().rstrip('.')}. Nothing "
+                f"was changed or deleted. {remedy}"
             ) from error
 
     def require_readable(self, files: Mapping[str, StoredFile], columns: Collection[str], remedy: str) -> None:
@@ -503,7 +504,7 @@ class Warehouse:
         """
 
         def check(path: str) -> None:
-            found = self._footer_of(path, files[path].size, remedy).schema.to_arrow_schema().names
+            found = self._footer_of(path, files[path].size, remedy).schema.names
             if missing := sorted(set(columns) - set(found)):
                 raise TableContractError(
                     f"{self.location(path)}: is missing the columns {', '.join(missing)}. Nothing was changed or "

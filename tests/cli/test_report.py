@@ -70,6 +70,18 @@ def test_the_report_has_each_swept_plan_of_the_day_and_the_newest_one_last(proje
     assert (earlier["plan_hash"], earlier["outcomes"]["deleted"]["objects"]) == (HASH, 3)
 
 
+def test_the_report_of_a_plan_does_not_need_the_other_plans_of_the_day(project: Project) -> None:
+    other = "2" * 64
+    warehouse_of(project).write_text("", "orchard", LEDGERS, str(DAY), other, "00000001-run", "rows")
+    warehouse_of(project).write_text("", "orchard", LEDGERS, str(DAY), "@eaDir", "file")
+    shown = project.run("report")
+    assert shown.status == 0, shown.err
+    assert f"plan {HASH}" in shown.out
+    assert "Not shown: orchard: no plan was found whose hash begins with" in " ".join(shown.out.split())
+    (problem,) = project.run("report", "--json").document()["unread_plans"]
+    assert other[:8] in problem
+
+
 def test_an_interrupted_sweep_of_an_earlier_plan_is_in_the_report(project: Project) -> None:
     plan_again(project)
     warehouse_of(project).write_text("", "orchard", LEDGERS, str(DAY), HASH, "00000002-killed", "rows")

@@ -362,6 +362,14 @@ def test_ctrl_c_does_not_end_the_processes_that_show_the_output(tmp_path: Path) 
         assert int(blocked, 16) >> (signal.SIGINT - 1) & 1, status
 
 
+def test_an_interrupt_while_the_output_is_redirected_is_handled_after_it() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), runs._without_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("started")
+    assert done == ["started"]
+
+
 def statuses_of_children() -> list[str]:
     """Return what Linux says about each child of this process."""
     found = (file.read_text() for file in Path("/proc").glob("[0-9]*/status"))

@@ -251,7 +251,9 @@ def test_files_that_are_no_ledger_are_ignored(tmp_path: Path) -> None:
     assert sweeps_of(warehouse, "orchard", "2026-11-01", plan) == [7]
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", "half", "columns"], ids=["empty", "text", "half", "columns"])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", "half", "footer", "columns"], ids=["empty", "text", "half", "footer", "columns"]
+)
 def test_a_damaged_file_of_a_ledger_is_named_and_refused(
     spark: SparkSession, warehouse: Warehouse, content: bytes | str
 ) -> None:
@@ -260,10 +262,14 @@ def test_a_damaged_file_of_a_ledger_is_named_and_refused(
     (file,) = Path(warehouse.location("orchard", LEDGERS)).rglob("*.parquet")
     if content == "columns":
         pq.write_table(pq.read_table(file).drop_columns(["at", "outcome"]), file)
+    elif content == "footer":
+        whole = file.read_bytes()
+        length = int.from_bytes(whole[-8:-4], "little")
+        file.write_bytes(whole[: -8 - length] + bytes(length) + whole[-8:])
     else:
         file.write_bytes(file.read_bytes()[:-20] if isinstance(content, str) else content)
     asked = from_arrow(spark, pa.table({"address": ["data/a"]}))
-    damage = r"(is truncated, or not a Parquet file|is missing the columns at, outcome).*Nothing was changed or deleted"
+    damage = r"(is damaged, or not a Parquet file|is missing the columns at, outcome).*Nothing was changed or deleted"
     for read in (
         lambda: ledger_of_plan(spark, warehouse, "orchard", DAY, HASH),
         lambda: rows_of_sweeps(spark, warehouse, recorded_sweeps(warehouse, "orchard")),

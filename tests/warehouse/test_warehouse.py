@@ -1,5 +1,6 @@
 """Documents of the warehouse that only one of several writers may create, and tables that have lost rows."""
 
+import os
 import re
 import subprocess
 import sys
@@ -254,7 +255,7 @@ def test_a_truncated_file_is_reported_with_its_name(tmp_path: Path) -> None:
     write_parts(warehouse, 40)
     file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is truncated, or not a Parquet file"):
+    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is damaged, or not a Parquet file"):
         warehouse.require_rows("orchard", "addresses", DAY, 40)
 
 
@@ -492,6 +493,19 @@ def test_a_directory_that_does_not_exist_is_read_as_an_empty_warehouse_and_creat
     assert reading.read_document("a.json") == {"a": 1}
     writing.write_document({"b": 2}, "b.json")
     assert reading.documents() == ["a.json", "b.json"]
+
+
+def test_a_directory_that_cannot_be_created_is_not_read_as_an_empty_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not be mounted: the place of a mount often belongs to another user."""
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the superuser may write everywhere
+    assert not Warehouse(str(tmp_path / "tables"))._is_absent()
+
+
+def test_the_root_of_the_file_system_is_no_warehouse() -> None:
+    with pytest.raises(StoreError, match="check `warehouse`"):
+        Warehouse("/", any_layout=True)
 
 
 @pytest.mark.parametrize("root", ["link", "link/tables", "link/below/tables"])

@@ -13,6 +13,7 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.spark import sessions
 from retention_assets.state import lease
+from retention_assets.state.acknowledged import record_missing
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import write_record
 from retention_assets.sweep.sweep_run import objects_failed
@@ -46,6 +47,11 @@ def acknowledgements(project: Project) -> Path:
     return project.warehouse / project.name / "acknowledged"
 
 
+def miss(project: Project, *addresses: str) -> None:
+    """Store that a plan was refused because of these missing objects."""
+    record_missing(Warehouse(str(project.warehouse)), project.name, "live_listed", addresses, utc_now())
+
+
 def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     message = refused(1, project, "acknowledge", "data/lost/1", LISTED[0])
@@ -55,7 +61,9 @@ def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Pa
 
 
 def test_a_completely_missing_directory_is_acknowledged_only_with_whole_slices(project: Project) -> None:
-    message = refused(1, project, "acknowledge", "data/a/1", "data/a/2", "data/b/1")
+    lost = "data/a/1", "data/a/2", "data/b/1"
+    miss(project, *lost)
+    message = refused(1, project, "acknowledge", *lost)
     assert "orchard: 1 directory is missing completely, for example data/a/ with 2 of the addresses" in message
     assert "Nothing was acknowledged. Check that `storage`" in message
     assert "--whole-slices" in message
@@ -82,6 +90,7 @@ def test_a_list_of_lost_objects_may_come_from_windows_and_has_the_addresses_as_t
     project: Project, tmp_path: Path
 ) -> None:
     lost = ["data/a/1", "data/a/2 ", "data/a/3\u20284"]
+    miss(project, *lost)
     (tmp_path / "lost.txt").write_bytes("\r\n".join([*lost, "", ""]).encode("utf-8-sig"))
     arguments = ["--file", tmp_path / "lost.txt", "--whole-slices", "--json"]
     answer = run("--config", project.file, "acknowledge", project.name, *arguments)

@@ -70,7 +70,21 @@ def budgets(
         beyond = world.project.run("sweep")
         assert lake.listing() == before
         world.project.write(budget={"objects": 100})
-        yield Budgets(beyond, world.project.run("sweep", "--json"), Moved(world, attic, before))
+        within = world.project.run("sweep", "--json")
+        yield Budgets(beyond, within, Moved(world, moved_by_a_person(world, attic), before))
+
+
+def moved_by_a_person(world: World, attic: Lake) -> Lake:
+    """Move the copies to another bucket, and set `quarantine.url` to it. The manifests stay in the earlier bucket.
+
+    So each copy of the world can have a quarantine of its own. Without the manifests, the earlier one would be unseen.
+    """
+    kept = attic.copied(f"{attic.bucket}-kept")
+    for path in attic.listing():
+        if "/objects/" in path:
+            attic.delete(path)
+    world.project.write(quarantine={"url": kept.storage})
+    return kept
 
 
 @pytest.fixture(scope="module")

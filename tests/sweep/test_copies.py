@@ -717,8 +717,7 @@ def test_verification_takes_no_copy_in_an_earlier_quarantine_for_one_that_was_mo
         copy = earlier / location.path(address(name))
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content(name))
-    row = {"address": address("b"), "size": len(content("b")), "detail": location.describe(address("b"))}
-    write_rows(world, plan, 9, Outcome.QUARANTINED, **row)
+    write_rows(world, plan, 9, Outcome.QUARANTINED, name="b", detail=location.describe(address("b")))
     found = check_result(spark, world, plan)
     assert (found.passed, found.value) == (False, 1)
     assert "1 quarantined object has no copy" in found.detail

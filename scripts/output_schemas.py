@@ -453,7 +453,7 @@ OUTPUTS: Mapping[str, TypeAdapter[Any]] = {
     "icechunk upgrade": TypeAdapter(UpgradeOutput),
     "init": TypeAdapter(InitOutput),
     "lint": TypeAdapter(dict[str, list[Finding]]),
-    "plan": TypeAdapter(PlanOutput),
+    "plan": TypeAdapter(PlanOutput | list[PlanOutput]),
     "purge": TypeAdapter(DueForPurgeOutput | UndoneOutput),
     "quarantined": TypeAdapter(list[QuarantinedOutput]),
     "report": TypeAdapter(ReportOutput),
@@ -464,6 +464,6 @@ OUTPUTS: Mapping[str, TypeAdapter[Any]] = {
     "status": TypeAdapter(list[StatusOutput]),
     "stop": TypeAdapter(StopOutput),
     "sweep": TypeAdapter(ReportOutput),
-    "verify": TypeAdapter(list[CheckOutput]),
+    "verify": TypeAdapter(list[CheckOutput] | dict[str, list[CheckOutput]]),
     "withdraw": TypeAdapter(WithdrawalOutput),
 }

@@ -242,6 +242,30 @@ name_argument = click.argument("repository", type=RepositoryName())
 optional_name_argument = click.argument("repository", required=False, type=RepositoryName())
 names_argument = click.argument("repositories", nargs=-1, type=RepositoryName())
 
+every_option = click.option("--all", "every", is_flag=True, help="All repositories of the configuration.")
+
+
+def targets_of(context: click.Context, names: Sequence[str], *, every: bool) -> list[Target]:
+    """Return the repositories with these names, each once; `every`: all repositories of the configuration.
+
+    Errors: UsageError if no repository is named, or if names are given with `every`; ConfigurationError for an unknown
+    name.
+    """
+    if every == bool(names):
+        raise click.UsageError("Name one or more repositories, or choose all of them with --all.", context)
+    configuration = configuration_of(context)
+    chosen = list(configuration.repositories) if every else dict.fromkeys(names)
+    return [Target(configuration, configuration.repository(name)) for name in chosen]
+
+
+def raise_first(errors: Sequence[RetentionError]) -> None:
+    """Print the errors of single repositories but the first, and raise the first. The command went on after each."""
+    if errors:
+        first, *others = errors
+        for other in others:
+            warn(f"error: {other}")
+        raise first
+
 
 def today() -> date:
     """Return the current day, UTC."""
@@ -273,13 +297,21 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JS
 
 
 def run_job(
-    configuration: Configuration, repository: str, job: str, day: date, tags: Mapping[str, str] | None = None
+    configuration: Configuration,
+    repositories: Sequence[str],
+    job: str,
+    day: date,
+    tags: Mapping[str, str] | None = None,
 ) -> "FinishedRun":
-    """Return the result of `runs.run_job` for the only repository of the job. Errors: as `runs.run_job`."""
+    """Return the result of `runs.run_job`. Errors: as `runs.run_job`.
+
+    `repositories`: all repositories that this process works on, because settings of Java depend on their sizes.
+    """
     from retention_assets.spark.sessions import start_early
 
     require_day(day.isoformat(), "--as-of")  # before Spark and Dagster, which take seconds
-    start_early(configuration.spark, _objects_of(configuration, repository))  # while Dagster is imported: both are slow
+    listed = [_objects_of(configuration, repository) for repository in repositories]
+    start_early(configuration.spark, sum(listed) if all(listed) else 0)  # while Dagster is imported: both are slow
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)

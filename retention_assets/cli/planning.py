@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -21,15 +21,19 @@ from retention_assets.cli.group import (
     as_of,
     cli,
     configuration_file,
+    every_option,
     examples,
+    names_argument,
     print_json,
     program,
     program_with,
     progress,
+    raise_first,
     run_job,
     say,
     screen,
     target_argument,
+    targets_of,
     warn,
     working,
 )
@@ -45,6 +49,7 @@ from retention_assets.cli.rendering import (
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
+from retention_assets.errors import RetentionError
 from retention_assets.state.approval import when_to_plan_again
 from retention_assets.state.plan import Duplicate, Plan, load_plan
 from retention_assets.tables import SHOWN
@@ -61,9 +66,12 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 
 @cli.command(
     short_help="Compute what may be deleted, and show it.",
-    epilog=examples("retention plan orchard", "retention plan orchard --as-of 2026-11-01 --json"),
+    epilog=examples(
+        "retention plan orchard", "retention plan orchard --as-of 2026-11-01 --json", "retention plan --all"
+    ),
 )
-@target_argument
+@names_argument
+@every_option
 @as_of
 @as_json
 @click.option(
@@ -72,54 +80,109 @@ _SHOWN = 20  # rows of a table on a screen without --limit
     help="Reuse nothing of earlier plans: read all metaranges and ranges (Icechunk: snapshots and manifests) again, "
     "and classify all objects again.",
 )
-def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
-    """Compute what may be deleted from REPOSITORY, and show it. The command deletes no data."""
-    from retention_assets.report.page import page_of_plan
+@click.pass_context
+def plan(
+    context: click.Context, repositories: tuple[str, ...], every: bool, day: date, json_wanted: bool, full: bool
+) -> None:
+    """Compute what may be deleted from REPOSITORIES, and show it. The command deletes no data.
 
-    configuration, repository = target.configuration, target.name
-    made, run = make_plan(configuration, repository, day, full=full)
-    with working(f"{repository} {day}: computing the summary"):
-        summary = summary_of(target.warehouse, target.repository, made)
-    if json_wanted:
-        print_json({**made.document(), "summary": summary.document()})
-        return
-    summary.show(screen, made)
-    say(f"plan {made.plan_hash}")
-    page = target.warehouse.location(*page_of_plan(made))
-    say(f"{_next_steps(made, summary, run.ui, target.repository.settings.mode)}\nThe report:  {page}")
+    With several repositories, or with --all, the command plans one after the other, shows a line for each, and prints
+    a JSON list. If a repository is refused, the command goes on with the others.
+    """
+    targets = targets_of(context, repositories, every=every)
+    made, errors = list[_Made](), list[RetentionError]()
+    for target in targets:
+        try:
+            made.append(_make_and_summarize(target, day, [one.name for one in targets], full=full))
+        except RetentionError as error:
+            errors.append(error)
+    is_single = len(targets) == 1 and not every
+    documents = [one.document() for one in made]
+    if json_wanted and made:
+        print_json(documents[0] if is_single else documents)
+    elif is_single:
+        for one in made:
+            one.show()
+    elif made:
+        _show_several(made, day)
+    raise_first(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A plan that the command made, with its run and its summary."""
+
+    target: Target
+    plan: Plan
+    run: "FinishedRun"
+    summary: "Summary"
+
+    def document(self) -> dict[str, Any]:
+        return {**self.plan.document(), "summary": self.summary.document()}
+
+    def show(self) -> None:
+        from retention_assets.report.page import page_of_plan
+
+        self.summary.show(screen, self.plan)
+        say(f"plan {self.plan.plan_hash}")
+        page = self.target.warehouse.location(*page_of_plan(self.plan))
+        day, name = self.plan.day, self.plan.repository
+        table = "due_objects" if self.plan.first_wait_ends else "deletion_candidates"
+        say(f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {self.approve()}")
+        say(f"The run:     {self.run.ui}\nThe report:  {page}")
+
+    def approve(self) -> str:
+        """Return the command that approves the plan, or why no approval is possible."""
+        return _approve(self.plan, self.summary, self.target.repository.settings.mode)
+
+
+def _make_and_summarize(target: Target, day: date, beside: Sequence[str], *, full: bool) -> _Made:
+    """Plan a repository. `beside`: all repositories that this process plans. Errors: as `make_plan`."""
+    made, run = make_plan(target.configuration, target.name, day, beside, full=full)
+    with working(f"{target.name} {day}: computing the summary"):
+        return _Made(target, made, run, summary_of(target.warehouse, target.repository, made))
 
 
 def make_plan(
-    configuration: Configuration, repository: str, day: date, *, full: bool = False
+    configuration: Configuration, repository: str, day: date, beside: Sequence[str], *, full: bool = False
 ) -> tuple[Plan, "FinishedRun"]:
-    """Plan the day, print the plan's warnings, and return the plan and its run. Errors: as `runs.run_job`."""
+    """Plan the day, print the plan's warnings, and return the plan and its run. Errors: as `runs.run_job`.
+
+    `beside`: all repositories that this process plans.
+    """
     from retention_assets.assets.runs import FULL, plan_job
 
-    run = run_job(configuration, repository, plan_job(repository), day, {FULL: "true"} if full else None)
+    run = run_job(configuration, beside, plan_job(repository), day, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     for warning in made.warnings:
         warn(f"warning: {warning}")
     return made, run
 
 
-def _next_steps(made: Plan, summary: "Summary", ui: str, mode: str) -> str:
-    """Return the commands that follow a plan. `mode`: of the repository; in the mode `plan`, approvals are refused."""
-    day, name = made.day, made.repository
+def _show_several(made: Sequence[_Made], day: date) -> None:
+    """Print a line for each plan, and the commands that show and approve them."""
+    screen.print(Text(f"Plans of {day}", style="bold"), _amounts_of([one.plan for one in made]))
+    for one in made:
+        say(f"{one.plan.repository}: plan {one.plan.plan_hash}\n  Approve: {one.approve()}")
+    say(f"\nOne plan in full: {program()} show REPOSITORY due_objects --as-of {day}\nThe runs: {made[-1].run.ui}")
+
+
+def _approve(made: Plan, summary: "Summary", mode: str) -> str:
+    """Return the command that approves a plan, or why that is not possible. In the mode `plan`, it is refused."""
     removes = made.candidates.objects
     if summary.edits:
         removes += summary.edits.history_changes().total
-    table = "due_objects" if made.first_wait_ends else "deletion_candidates"
-    approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
+    approve = f"{program()} approve {made.repository} {made.plan_hash} --as-of {made.day}"
     if made.blocked:
-        approve = "not possible: the plan must not be executed (see the warning)"
-    elif made.first_wait_ends and not removes:
-        approve = f"nothing to approve yet; plan again {when_to_plan_again(made)}"
-    elif not removes:
+        return "not possible: the plan must not be executed (see the warning)"
+    if made.first_wait_ends and not removes:
+        return f"nothing to approve yet; plan again {when_to_plan_again(made)}"
+    if not removes:
         again = when_to_plan_again(made)
-        approve = f"nothing to approve: nothing may be deleted. Plan again {again}, or see: {program()} status"
-    elif mode == "plan":
-        approve = f"not possible in mode `plan`. Set `mode: quarantine` or `mode: delete`, then: {approve}"
-    return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
+        return f"nothing to approve: nothing may be deleted. Plan again {again}, or see: {program()} status"
+    if mode == "plan":
+        return f"not possible in mode `plan`. Set `mode: quarantine` or `mode: delete`, then: {approve}"
+    return approve
 
 
 @cli.command(
@@ -170,7 +233,7 @@ def demo(only_prepare: bool) -> None:
     ready = [name for name, repository in configuration.repositories.items() if _prepare(file.parent, repository)]
     if only_prepare:
         return
-    made = [make_plan(configuration, name, _DAY) for name in ready]
+    made = [make_plan(configuration, name, _DAY, ready) for name in ready]
     # Without the variable RETENTION_CONFIG, the UI shows the demo, so the command need not set it.
     of_file = f"RETENTION_CONFIG={shlex.quote(str(file))} "
     ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(of_file)
@@ -186,16 +249,9 @@ def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], u
     """
     from retention_assets.report.page import page_of_plan
 
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("repository")
-    for column in ("listed", "stays", "waits", "may be deleted"):
-        table.add_column(column, justify="right")
-    for plan in plans:
-        going = [plan.totals.get(state, Amount()) for state in (WAITING, CANDIDATE)]
-        staying = sum_of(amount for state, amount in plan.totals.items() if state not in (WAITING, CANDIDATE))
-        table.add_row(Text(plan.repository), *map(format_amount, (sum_of(plan.totals.values()), staying, *going)))
     first = plans[0]
-    screen.print(Text(f"The sample repositories as of {first.day}. Nothing was deleted.", style="bold"), table)
+    title = f"The sample repositories as of {first.day}. Nothing was deleted."
+    screen.print(Text(title, style="bold"), _amounts_of(plans))
     if any(plan.totals.get(WAITING, Amount()).objects for plan in plans):
         screen.print("Waiting objects wait for a day (`settle`). In this demo, the wait never ends.\n", **AS_IT_IS)
     lines = [(f"Report, {plan.repository}:", _near(warehouse.location(*page_of_plan(plan)))) for plan in plans]
@@ -208,6 +264,19 @@ def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], u
     width = max(len(title) for title, _ in lines)
     for title, text in lines:
         screen.print(f"{title:{width}} {text}", **AS_IT_IS)
+
+
+def _amounts_of(plans: Iterable[Plan]) -> Table:
+    """Return a table with a line for each plan."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("repository")
+    for column in ("listed", "stays", "waits", "may be deleted"):
+        table.add_column(column, justify="right")
+    for plan in plans:
+        going = [plan.totals.get(state, Amount()) for state in (WAITING, CANDIDATE)]
+        staying = sum_of(amount for state, amount in plan.totals.items() if state not in (WAITING, CANDIDATE))
+        table.add_row(Text(plan.repository), *map(format_amount, (sum_of(plan.totals.values()), staying, *going)))
+    return table
 
 
 def _near(location: str) -> str:

@@ -17,14 +17,18 @@ from retention_assets.cli.group import (
     as_of,
     cli,
     day_option,
+    every_option,
     examples,
+    names_argument,
     print_json,
     print_result,
     program,
+    raise_first,
     run_job,
     say,
     screen,
     target_argument,
+    targets_of,
     today,
     working,
 )
@@ -177,7 +181,7 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     load_plan(target.warehouse, repository, day)  # these refusals need no Spark; the sweep checks both again
     require_not_stopped(target.warehouse, repository)
     try:
-        run_job(configuration, repository, sweep_job(repository), day)
+        run_job(configuration, [repository], sweep_job(repository), day)
     except ObjectsFailed:  # the sweep ended, so there is a report
         _report(target, day, json_wanted=json_wanted)
         raise
@@ -188,24 +192,41 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     short_help="Verify that needed objects exist and deleted objects are gone.",
     epilog=examples("retention verify orchard", "retention verify orchard --as-of 2026-11-01 --json"),
 )
-@target_argument
+@names_argument
+@every_option
 @day_option(
     "The day under which the result is stored, in UTC. Rules and holds apply as of this day, or as of the day of the "
     "newest swept plan if that day is later. Default: today.",
     today,
 )
 @as_json
-def verify(target: Target, day: date, json_wanted: bool) -> None:
-    """Read all references of REPOSITORY, list its store, and compare the listing with the references and the ledgers.
+@click.pass_context
+def verify(context: click.Context, repositories: tuple[str, ...], every: bool, day: date, json_wanted: bool) -> None:
+    """Read all references of REPOSITORIES, list their stores, and compare the listings with references and ledgers.
 
-    Exit status 1: a needed object is missing, or another check failed.
+    With several repositories, or with --all, the command verifies one after the other, and prints a JSON object with
+    the checks of each. If a repository fails, the command goes on with the others. Exit status 1: a needed object is
+    missing, or another check failed.
     """
     from retention_assets.assets.runs import verify_job
 
-    run_job(target.configuration, target.name, verify_job(target.name), day)
-    rows = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
-    text = "\n".join(f"passed: {row['check']}: {row['saw']}" for row in rows)
-    print_result(rows, text, json_wanted=json_wanted)
+    targets = targets_of(context, repositories, every=every)
+    checks, errors = dict[str, list[dict[str, Any]]](), list[RetentionError]()
+    for target in targets:
+        try:
+            run_job(target.configuration, [one.name for one in targets], verify_job(target.name), day)
+            checks[target.name] = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
+        except RetentionError as error:
+            errors.append(error)
+    is_single = len(targets) == 1 and not every
+    if checks:
+        lines = [
+            f"{'' if is_single else f'{name}: '}passed: {row['check']}: {row['saw']}"
+            for name, rows in checks.items()
+            for row in rows
+        ]
+        print_result(checks[targets[0].name] if is_single else checks, "\n".join(lines), json_wanted=json_wanted)
+    raise_first(errors)
 
 
 @cli.command(

@@ -21,10 +21,10 @@ from retention_assets.cli.group import (
     print_json,
     print_result,
     program,
+    raise_first,
     say,
     screen,
     target_argument,
-    warn,
     working,
 )
 from retention_assets.cli.rendering import print_amounts
@@ -419,13 +419,9 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
         if not execute and any(leftovers_of.values()):
             command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
             say(f"Remove them with: {command}")
-    if errors:
-        first, *others = errors
-        if execute and any(leftovers_of.values()):
-            first.say_nothing_more()
-        for other in others:
-            warn(f"error: {other}")
-        raise first
+    if errors and execute and any(leftovers_of.values()):
+        errors[0].say_nothing_more()
+    raise_first(errors)
 
 
 def _show_leftovers(leftovers_of: Mapping[str, Sequence["Leftover"]], *, execute: bool) -> None:

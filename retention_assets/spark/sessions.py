@@ -376,7 +376,7 @@ def start_early(settings: Mapping[str, SparkValue], objects: int) -> None:
     """Start the session in the background, because the start of Java takes half of a short run.
 
     If the start fails, the error appears where the session is first used. `objects`: the number of objects that were
-    last listed in the only repository that this process works on; 0: it is not known.
+    last listed in the repositories that this process works on; 0: it is not known.
     """
     session_settings = spark_settings(settings, objects)
 

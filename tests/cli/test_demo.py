@@ -88,7 +88,7 @@ def test_the_commands_of_the_last_screen_read_the_configuration_of_the_demo(
     if other == "RETENTION_CONFIG":
         monkeypatch.setenv("RETENTION_CONFIG", str(file))
     monkeypatch.setattr(planning, "_prepare", lambda *_: True)
-    monkeypatch.setattr(planning, "make_plan", lambda _, name, day: (a_plan(), SimpleNamespace(ui="make dev")))
+    monkeypatch.setattr(planning, "make_plan", lambda _, name, *__: (a_plan(), SimpleNamespace(ui="make dev")))
     monkeypatch.setattr(planning, "screen", Console(width=500))
     answer = run(*(["--config", file] if other == "--config" else []), "demo")
     assert answer.status == 0, answer.err

@@ -97,7 +97,7 @@ def test_java_starts_for_as_many_objects_as_the_newest_complete_listing_has(
     monkeypatch.setattr(Warehouse, "is_local", is_local)
     monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
     monkeypatch.setattr(runs, "run_job", lambda _, job, *__: ran.append(job))
-    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
+    run_job(configured, ["orchard"], "orchard_plan", date(2026, 11, 3))
     assert (started_for, ran) == ([500 if is_local else 0], ["orchard_plan"])
 
 
@@ -114,7 +114,7 @@ def test_java_starts_for_as_many_objects_as_a_local_repository_has_files_if_it_w
     monkeypatch.setattr(group, "_MOST_COUNTED", most)
     monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
     monkeypatch.setattr(runs, "run_job", lambda *_: None)
-    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
+    run_job(configured, ["orchard"], "orchard_plan", date(2026, 11, 3))
     assert started_for == [objects]
 
 

@@ -1,0 +1,55 @@
+"""`plan` and `verify` work on several repositories in one process, also if one of them is refused."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from tests.end_to_end.command import DAY, Answer, Project, orchard, run
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def both(spark: SparkSession, planned_orchard: tuple[Project, Answer], tmp_path: Path) -> Path:
+    """Return the configuration of orchard, which has a plan, and of `meadow`, whose references are missing."""
+    project = planned_orchard[0].copy(tmp_path)
+    document = yaml.safe_load(project.file.read_text(encoding="utf-8"))
+    (tmp_path / "grass").mkdir()
+    (tmp_path / "grass" / "object").touch()
+    other = {**project.settings, "storage": "grass", "namespace": "s3://meadow", "source": {"dump": "no-dump.json"}}
+    document["repositories"] = {"meadow": other, **document["repositories"]}
+    project.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return project.file
+
+
+def test_a_plan_of_all_repositories_goes_on_after_a_refusal_and_fails_at_its_end(both: Path) -> None:
+    answer = run("--config", both, "plan", "--all", "--as-of", DAY, "--json")
+    assert answer.status != 0
+    assert "no-dump.json" in answer.err
+    assert [one["repository"] for one in answer.document()] == ["orchard"]
+    plan_hash = answer.document()[0]["plan_hash"]
+    shown = run("--config", both, "plan", "orchard", "meadow", "orchard", "--as-of", DAY)
+    assert (shown.status, shown.out.count(plan_hash)) == (answer.status, 2)  # as its hash, and in the command `approve`
+    assert f"approve orchard {plan_hash} --as-of {DAY}" in shown.out
+    assert "may be deleted" in shown.out
+
+
+def test_a_verification_of_all_repositories_goes_on_after_a_failure(both: Path) -> None:
+    one = run("--config", both, "verify", "orchard", "--as-of", DAY, "--json")
+    answer = run("--config", both, "verify", "--all", "--as-of", DAY, "--json")
+    assert (one.status, answer.document().keys()) == (0, {"orchard"})
+    assert [row["check"] for row in answer.document()["orchard"]] == [row["check"] for row in one.document()]
+    assert answer.status != 0
+    assert "no-dump.json" in answer.err
+    shown = run("--config", both, "verify", "meadow", "orchard", "--as-of", DAY)
+    assert (shown.status, "orchard: passed: " in shown.out) == (answer.status, True)
+
+
+@pytest.mark.parametrize("command", ["plan", "verify"])
+@pytest.mark.parametrize("named", [(), ("orchard", "--all")], ids=["none", "names and --all"])
+def test_a_command_needs_names_or_all_repositories(command: str, named: tuple[str, ...], tmp_path: Path) -> None:
+    answer = run("--config", orchard(tmp_path, str(tmp_path)).file, command, *named)
+    assert (answer.status, answer.out) == (2, "")
+    assert "Name one or more repositories, or choose all of them with --all." in answer.err

@@ -111,8 +111,8 @@ class Inventory:
         """Return the path of `file` relative to the inventory's folder.
 
         The manifest names the file by its key in the bucket to which S3 delivered the inventory. The inventory's folder
-        can be the folder in this key, or a copy of this folder. So the last segments of the folder's URL must equal the
-        first segments of the key.
+        is the folder with which this key begins, or a copy of that folder. So the last segments of the folder's URL
+        must equal the first segments of the key.
         """
         _, _, location = self.url.partition("://")
         folder = location.rstrip("/").split("/")[1:]  # without the bucket

@@ -27,8 +27,8 @@ _BESIDE_PATH = f"{_ABSOLUTE}|{QUERY}"
 # An address whose path may differ from its resolved form.
 _IRREGULAR = rf"(?s)^(?:{ABSOLUTE})?+(?:.*%|(?:.*/)?\.{{0,2}}(?:[/?#]|{END}))"
 _NEXT = "\0"  # between two spellings of an address
-# In the text that `stored_name` makes: the first generated name that ends a spelling or stands before its query.
-# Otherwise, the address itself, which follows two `_NEXT`.
+# Matches in the spellings that `stored_name` joins: the first generated name at the end of a spelling or before its
+# query. If there is none, the address itself, which follows two `_NEXT`.
 _NAME_OR_LAST = f"(?s)(?<=/){GENERATED_NAME}(?=([?#][^{_NEXT}]*)?{_NEXT})|(?<={_NEXT}{_NEXT}).*"
 _OBJECT_XID = f"^{OBJECT_XID}{END}"
 

@@ -85,12 +85,12 @@ def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
 
 
 def has_other_spellings(namespace: str) -> bool:
-    """Return whether addresses inside a namespace can be spelled in another way than the server spells the namespace.
+    """Return whether an address inside the namespace can begin with another spelling of it than the server's.
 
     A server with local storage prints `local://` and the absolute path of the file. A server with Azure storage prints
     `https://` for `http://`. Elsewhere, a path has an escaped and a decoded spelling if it has percent-escapes, or
-    characters that Go's URL parser escapes. A user before the bucket can be left out, and so can empty, `.` and `..`
-    segments that the store resolves.
+    characters that Go's URL parser escapes. The user in `user@bucket` can be left out. Empty, `.` and `..` segments can
+    be resolved.
     """
     if namespace.startswith(("local://", "http://")) or quote(namespace, safe=_UNESCAPED) != namespace:
         return True

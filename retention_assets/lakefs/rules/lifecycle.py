@@ -25,7 +25,7 @@ _PAIR = "hash of the pair"
 def whole_pairs(addresses: DataFrame) -> DataFrame:
     """Return the rows with the branches, age and activity of their pair: see `united`. This runs a Spark job.
 
-    `addresses`: rows that Spark reads from files or from its cache, because the job reads them too.
+    `addresses`: rows that Spark reads from files or from its cache: the job reads them, and so does the result.
     """
     return united(addresses, split_pairs(addresses))
 

@@ -54,12 +54,12 @@ class References:
         return of_dump and has_older(self.commit_times(), TYPED_ADDRESSES)
 
     def commit_times(self) -> Iterator[datetime]:
-        """Yield the creation time of each commit. The first commit of a repository has the time of its creation."""
+        """Yield the creation time of each commit. The first commit has the creation time of the repository."""
         return (one.created_at for one in self.commits.values())
 
 
 def has_older(times: Iterable[datetime], than: datetime) -> bool:
-    """Return whether one of these creation times of commits is older. An unknown time counts as old."""
+    """Return whether one of these creation times is before `than`. An unknown time counts as before."""
     return any(time < than or time == UNKNOWN_TIME for time in times)
 
 

@@ -78,8 +78,8 @@ def gone_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
 def memory_digest(references: References, memory: Memory, policy: Policy) -> str:
     """Return a digest of what the memory adds to the references: heads that are gone, and corrected commit times.
 
-    A plan from these references that is stored meanwhile does not change the digest: heads that `remember` forgets do
-    not count.
+    Heads that `remember` forgets do not count. So the digest stays the same when another plan from these references is
+    stored meanwhile.
     """
     aged = with_true_ages(references, memory)
     heads = sorted(repr(head) for head in _gone_heads_to_remember(aged, memory, policy))
@@ -214,7 +214,7 @@ def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:
 
 
 def _moved_on(head: SeenHead, references: References) -> bool:
-    """Return whether the branch has a child of this commit that was created after the branch was last seen at it.
+    """Return whether the branch has a child of this commit that was created after the head was last seen.
 
     An older child does not show this: the branch may have been reset to `head` and then forward again.
     """

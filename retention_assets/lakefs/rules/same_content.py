@@ -130,8 +130,8 @@ def of_same_content(risky: DataFrame, compared: DataFrame) -> DataFrame:
     """Return the addresses of the objects at risk that may have the same content as an entry of a head.
 
     Objects and heads are joined by size and by every value that shows that they may be equal: a checksum, or one of two
-    marks. All objects have the mark `_ANY`; a head has it if its checksum does not match its object. All heads have the
-    mark `_UNKNOWN`; an object has it if its content could not be read.
+    marks. All objects have the mark `_ANY`; a head has it if its checksum does not match its object, or if the object
+    could not be read. All heads have the mark `_UNKNOWN`; an object has it if its content could not be read.
 
     `risky`: see `at_risk`. `compared`: the rows of `to_compare` with `md5`, which is null if the content could not be
     read.
@@ -160,12 +160,12 @@ def is_md5(etag: Column) -> Column:
 
 
 def _can_be_read(name: Column) -> Column:
-    """Return whether each store has at most one object with this name. A path with a control character has none."""
+    """Return whether the object can be read: it is certainly inside the namespace, and obstore can name it."""
     return is_inside(name) & ~name.rlike(_CONTROL)
 
 
 def _is_incomparable() -> Column:
-    """Return whether no object can show this checksum: no store makes such a checksum, or no object can be read."""
+    """Return whether the checksum cannot be compared: no store makes such a checksum, or no object can be read."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 
 

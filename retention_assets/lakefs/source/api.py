@@ -63,7 +63,7 @@ class _Heads:
 
     @classmethod
     def of(cls, readings: Sequence[Mapping[str, Mapping[str, str]]]) -> "_Heads":
-        """Return the newest commit of each name in any of the readings, which are by kind, oldest first."""
+        """Return the newest commit of each name in any reading. `readings`: oldest first; names are by kind."""
         newest: dict[str, dict[str, str]] = {"branches": {}, "tags": {}}
         for reading in readings:
             for kind, commits in reading.items():
@@ -78,9 +78,9 @@ class _Heads:
         return cls(newest["branches"], newest["tags"], frozenset(replaced))
 
     def only_moved_on(self, commits: Mapping[str, Commit], known: Collection[str]) -> bool:
-        """Return whether new commits alone replaced the earlier ones: those of branches, by commits not in `known`.
+        """Return whether only branches got another commit, each only by new commits, which are not in `known`.
 
-        Then no other branch or tag can have taken over an earlier commit without being seen: see `_heads_now`.
+        Then no reading has missed a branch or tag that took over an earlier commit: see `_heads_now`.
         """
         return all(
             kind == "branches"

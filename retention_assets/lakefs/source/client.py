@@ -17,7 +17,7 @@ from retention_assets.policy.matching import is_unreadable
 from retention_assets.policy.rules import ServerRules
 
 _PAGE = 1_000  # results; the server's maximum
-_CONNECTIONS = 8  # for the threads that read branches
+_CONNECTIONS = 8  # one for each thread that reads branches
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
 _READ_SECONDS = 60.0
 _API = "/api/v1"

@@ -100,8 +100,8 @@ class DumpSource:
         """Return the files of the configured folder; None if no folder is configured.
 
         `taken_at` is the write time of the newest file. The server began its scan some minutes before the oldest one;
-        the grace period covers these minutes. The last page of a list is rarely larger than `_PAGE_BYTES`. So the list
-        has a warning if all of its files are larger.
+        the grace period covers these minutes. The last page of a list is rarely larger than `_PAGE_BYTES`. So if all
+        files are larger, the last page may be missing, and the list has a warning.
 
         Errors: SourceError when the folder has no files (if nothing is staged, a file without rows must be there).
         """

@@ -26,7 +26,7 @@ _AT_ONCE = 8  # branches that are read in parallel; 1,000 branches take 2 second
 _PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: docs/lakefs-formats.md, "Staged lists"
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
-_REF_GONE = ("not found", _BRANCH_GONE)  # what `objects/ls` says of a deleted branch; a denied commit has another text
+_REF_GONE = ("not found", _BRANCH_GONE)  # of `objects/ls` for a deleted branch; another 404 is an error
 _RUN_ID = re.compile("[0-9a-z]+")
 
 

@@ -33,7 +33,7 @@ def staged_objects(
 ) -> DataFrame | pa.Table:
     """Return (address, created_at) of each staged object, with canonical addresses. A short list is an Arrow table.
 
-    `staged`: None, if it is not known, gives no rows. `namespace_urls`: see `generated`.
+    `staged`: None (it is not known) gives no rows. `namespace_urls`: see `generated`.
 
     Errors: CorruptFile that names the file; AccessDenied or StoreError. For a long list, errors are raised when the
     rows are computed.

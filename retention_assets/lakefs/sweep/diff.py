@@ -89,7 +89,7 @@ def _reason_text() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return the rows of `potential_commits` that a branch or tag names now. `branches` has the names of these.
+    """Return the rows of `potential_commits` that a branch or tag names now. `branches` has these names.
 
     A tag is written `tag <name>`, because a branch can have the same name.
     """

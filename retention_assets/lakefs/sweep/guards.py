@@ -45,10 +45,10 @@ def unusable_staged_list(
 
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
     - The list does not have a staged object if an entry of HEAD has the same content (see `same_content`). If the list
-      is much older, the HEAD may have moved since, and the references may not show that entry either. A `settle` of
-      `_PROTECTS` or more protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`), the time
-      in between is the time that the server needs to write the list, unless the tables of a plan were made in several
-      runs. So a plan with a server is refused only if its `settle` does not protect the object.
+      is much older, the HEAD may have moved since, and the references may not show that entry either. With a dump, such
+      a list is always refused. With a server (not `of_dump`), the list is only so old if the server took long to write
+      it, or if the tables of a plan were made in several runs. A plan with a server is refused only if its `settle` is
+      less than `_PROTECTS`. Otherwise, `settle` protects the object: see `PlanInputs.settling_until`.
 
     `staged_at` and `complete_until`: see `StagedList`. `settle`: the setting of a plan; None: a liveness check, which
     has just read both.

@@ -286,7 +286,7 @@ class LakeFSLiveness:
         branches, rules = query.memory.branch_names(references.branches), query.policy.lifecycle
         rows = self._contents_of(references).pairs()
         pairs = with_lifecycle(rows, rules, branches, query.as_of).select(*LIVE_COLUMNS).cache()
-        if rules and (split := split_pairs(pairs)).num_rows:  # looked for in the cached rows, which are few columns
+        if rules and (split := split_pairs(pairs)).num_rows:  # of the cached rows, which have few columns
             pairs.unpersist()
             pairs = with_lifecycle(united(rows, split), rules, branches, query.as_of).select(*LIVE_COLUMNS).cache()
         if self._pairs:

@@ -86,7 +86,7 @@ def _stored(warehouse: Warehouse, repository: str) -> _Stored:
 
 
 def _is_lost(last: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]], included: Collection[str]) -> bool:
-    """Return whether the memory that was stored last is missing, and no other memory has what it has.
+    """Return whether the memory that was stored last is missing, and no other memory includes it.
 
     `last` may not be the newest memory: earlier versions did not write `NEWEST_MEMORY`, and neither does an interrupted
     plan.

@@ -268,7 +268,7 @@ class CheckSummary:
 
     def known(self, plan: Plan, inputs: Inputs, *, unread: bool) -> KnownPlan:
         """Return what a later plan from the same inputs takes over. `unread`: see `Classification`."""
-        if self.absent or unread:  # later, such an address may be so old that it must be listed, or can be read
+        if self.absent or unread:  # later, the address may be so old that it must be listed, or the object can be read
             inputs = replace(inputs, digest=None)
         changes_at = self.totals.changes("oldest")
         return KnownPlan(plan, inputs, self.digest, changes_at, self.check_results, plan.made_at, self.unused_prefixes)
@@ -497,7 +497,7 @@ def inputs_of(parameters: PlanParameters, inputs: PlanInputs) -> Inputs:
         addresses=inputs.addresses.details.inputs,
         references=inputs.references_hash,
         old_names=sorted(inputs.kinds_in_use()),
-        others="" if inputs.others.parts is None else None,  # the references of other repositories are not compared
+        others="" if inputs.others.parts is None else None,  # they are not compared: no digest, so nothing is reused
         policy=policy.policy_hash,
         holds=sorted(policy.held_prefixes(parameters.day)),
         lifecycle=[parameters.as_of, *names] if policy.lifecycle else [],

@@ -38,7 +38,7 @@ _CONNECTIONS = 16  # of boto3's client, because up to 16 threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
 _RANGE = 64 * 1024**2  # bytes that one request reads; a request must end within the option `timeout` (10 minutes)
 _UNNAMEABLE = "invalid path"  # part of obstore's message
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the control characters
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ ALL_VERSIONS = pa.schema(
         pa.field("size", pa.int64(), nullable=False),  # bytes; 0 for a delete marker
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
         pa.field("is_delete_marker", pa.bool_(), nullable=False),
-        pa.field("is_current", pa.bool_(), nullable=False),  # a marker may be current
+        pa.field("is_current", pa.bool_(), nullable=False),  # also of a delete marker
         pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP; null for a delete marker
     )
 )

@@ -102,7 +102,7 @@ def _prefix(store: Any) -> str:
 class _ByS3:
     """Copies with S3's CopyObject, above 5 GiB in parts, on the condition that the source still has its ETag.
 
-    Without `overwrites`, there is also the condition that no object is at the target. A server that refuses to know
+    Without `overwrites`, there is also the condition that no object is at the target. A server that does not implement
     this condition gets the request without it.
     """
 
@@ -138,7 +138,7 @@ class _ByS3:
                 one = {**extra, **self._if_free}
                 self._target.client.copy_object(Bucket=self._target.name, Key=key, CopySource=origin, **one)
             else:
-                extra.pop("BucketKeyEnabled", None)  # boto3 does not accept it here: the bucket's own setting counts
+                extra.pop("BucketKeyEnabled", None)  # not a parameter of `copy`: the bucket's own setting counts
                 self._target.client.copy(origin, self._target.name, key, ExtraArgs=extra, Config=self._in_parts)
         except _CHANGED_DURING_COPY:
             return OTHER_OBJECT
@@ -218,7 +218,7 @@ class _Streamed:
         self._target.put(to, content, attributes=attributes)
 
     def _cannot_create(self, error: Exception) -> bool:
-        """Return whether the store may not know the condition that no object is there.
+        """Return whether the write may have failed because the store cannot require that no object is at the target.
 
         A local file is created with a hard link, which some file systems do not have, such as exFAT.
         """
@@ -317,8 +317,9 @@ class ObjectCopier:
     not overwritten if its size or its MD5 differs. If both are equal, the object is not copied again. If the sizes are
     equal and the ETags cannot be compared, the object is copied and overwrites the existing one, unless an earlier
     attempt verified this copy, or `overwrites` is False. An object that is written to the target between the check and
-    the copy is overwritten too. If `overwrites` is False, the store checks the target again when the copy takes its
-    place; of a copy above 8 MiB that passes through this machine, the check is just before its last part is sent.
+    the copy is overwritten too. If `overwrites` is False, the store is asked to write the copy only if no object is at
+    the target. For a copy above 8 MiB that passes through this machine, the target is checked just before the last part
+    is sent.
     """
 
     def __init__(

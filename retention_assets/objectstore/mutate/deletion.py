@@ -302,7 +302,7 @@ class DeletionWork:
                 if not self._deadline_exceeded and now - self._polled_at >= _POLL_SECONDS:
                     self._poll()
                     polled_at = self._rate_limiter.now()
-                    # after a long poll, which may have been suspended, the next thread polls again
+                    # after a long poll, the next thread polls again: the process may have been suspended
                     self._polled_at = polled_at if polled_at - now < _LONGEST_POLL else now
         return not self._deadline_exceeded
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 
 _SCRATCH = ".retention-conditions-"
-_ONE_TRY = RetryPolicy(attempts=1, seconds=-1.0)  # with 0 seconds, a throttled request could be sent again
+_ONE_TRY = RetryPolicy(attempts=1, seconds=-1.0)  # with 0 seconds, a throttled request could be sent twice
 _MORE_TRIES = 4  # the most further attempts after a deletion that failed
 
 
@@ -108,7 +108,7 @@ class ObjectWriter(OpenStore):
                 if wait is None or result.failure is None or not result.failure.retryable:
                     break
                 time.sleep(wait)
-        if result.outcome is Outcome.ATTEMPTED:  # no request was sent, because the object is not unchanged
+        if result.outcome is Outcome.ATTEMPTED:  # no request was sent: the object is missing or was changed
             return found is None
         if result.failure is not None and result.failure.ambiguous:
             raise StoreError(

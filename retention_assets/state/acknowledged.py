@@ -132,7 +132,7 @@ def acknowledge(
 
 
 def complete_records(warehouse: Warehouse, repository: str, now: datetime, run_id: str, seal: Seal = NO_SEAL) -> None:
-    """Append the audit record of each acknowledgement that ended before it wrote its record."""
+    """Append the audit record of each acknowledgement that was interrupted before it wrote its record."""
     names = _files(warehouse, repository)
     if not names:
         return
@@ -159,7 +159,7 @@ def _record(
     run_id: str,
     seal: Seal,
 ) -> None:
-    """Append the audit record of the entry in the file `name`, and have a lease name it: this run has no lease."""
+    """Append the audit record of the entry in the file `name`. See `name_newest_record`: this run has no lease."""
     digest = addresses_digest(addresses)
     written = {"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": digest}
     write_record(warehouse, record_without_plan(_KIND, repository, by, at, ended, run_id, written), seal)
@@ -215,9 +215,8 @@ def end_acknowledgements(warehouse: Warehouse, repository: str, location: str, a
 def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
     """Store which live objects the check `guard` did not find. `retention acknowledge` shows them.
 
-    They replace the objects of the last check. If the check found all objects, the list of its own last failure ends.
-    The list of another check stays: for example, a plan does not require the objects that a sweep deleted, and a
-    verification does.
+    They replace the objects of the last check. If the check found all objects, its own last list no longer counts. The
+    list of another check stays: for example, a verification requires objects that a sweep deleted, and a plan does not.
     """
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     if not addresses:

@@ -315,7 +315,7 @@ def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash:
 
 
 def has_approval(warehouse: Warehouse, plan: Plan) -> bool:
-    """Return whether the plan has an approval that was not withdrawn. A damaged approval counts as one."""
+    """Return whether the plan has an approval that was not withdrawn. A document that is not JSON counts as one."""
     try:
         return stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash) is not None
     except TableContractError:
@@ -325,7 +325,8 @@ def has_approval(warehouse: Warehouse, plan: Plan) -> bool:
 def _is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     """Return whether a plan or approval of the time `at` is still valid.
 
-    A time in the future is not valid: a clock is or was wrong, so the plan or approval would lapse too late.
+    A time more than `MARGIN` in the future is not valid: a clock is or was wrong, so the plan or approval would lapse
+    too late.
     """
     return -MARGIN <= now - at <= life
 

@@ -69,7 +69,7 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
 
 
 def require_outside(warehouse: str, repository: Repository, names: Iterable[str] = ()) -> None:
-    """Raise GuardRefused if tables of the warehouse are inside a location of the repository, or around it.
+    """Raise GuardRefused if tables of the warehouse overlap a location of the repository.
 
     Plans would list the files of the tables as objects. `warehouse`: its path or URL. `names`: other repositories with
     tables there.

@@ -72,7 +72,7 @@ def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock,
     try:
         release_lease(warehouse, lease, clock())
     except RetentionError as error:
-        error.say_nothing_more()  # what the lease was for was done
+        error.say_nothing_more()  # the work under the lease was done
         raise
 
 

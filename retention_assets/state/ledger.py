@@ -165,7 +165,7 @@ def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, reposit
 
 
 def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
-    """Return (address, outcome) of every row that sweeps and restores wrote to the ledgers after `since` (UTC)."""
+    """Return (address, outcome) of every row that was written to the ledgers after `since` (UTC)."""
     from pyspark.sql import functions as F
 
     rows = _every_row(spark, warehouse, repository).where(F.col("at") > F.lit(since))
@@ -402,7 +402,7 @@ def newest_conclusive(rows: "DataFrame") -> "DataFrame":
     conclusive = counted.where(F.col("outcome").isin(*FINISHED) | is_open)
     is_attempt = F.col("outcome") == Outcome.ATTEMPTED
     is_copy = (F.col("outcome") == Outcome.PURGED) & F.coalesce(F.col("detail").startswith(OF_COPY), F.lit(False))
-    order = F.when(~is_copy, F.struct("fence", ~is_attempt, "at"))  # rows without an order do not count
+    order = F.when(~is_copy, F.struct("fence", ~is_attempt, "at"))  # `max_by` ignores rows without an order
     last_other = F.max_by("outcome", order).over(Window.partitionBy("address"))
     kept = conclusive.withColumn("last_other", last_other).where(
         ~is_copy | F.coalesce(F.col("last_other") != Outcome.RESTORED, F.lit(True))

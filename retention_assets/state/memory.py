@@ -142,8 +142,8 @@ def _due_in_both(due: "DataFrame", others: "DataFrame", seen_until: str) -> "Dat
 def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
     """Return (address, size, last_modified) of the objects that other plans allow a sweep of `plan` to delete.
 
-    These are the candidates of the plan that saw the newest state; its day can be any. An object is left out if another
-    plan, which ran at the same time as `plan` or later, found it live. None: these are all candidates of `plan`. A plan
+    These are the candidates of the plan that saw the newest state, of any day. An object is left out if another plan,
+    which ran at the same time as `plan` or later, found it live. None: these are all candidates of `plan`. A plan
     that was withdrawn meanwhile counts too.
 
     Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.

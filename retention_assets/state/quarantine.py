@@ -129,7 +129,7 @@ class QuarantineLocation:
 
 
 def marker_of(warehouse: Warehouse, repository: str, access: StoreAccess) -> str | None:
-    """Return the name of the marker of a repository's quarantine, before the first sweep a new one; None: a store."""
+    """Return the name of the quarantine's marker; a new name before the first sweep; None if it is in a store."""
     if not access.is_local:
         return None
     return _markers(warehouse, repository).get(access.url) or f"{_MARKER}{uuid4().hex}"
@@ -162,7 +162,7 @@ def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess
     """
     markers = _markers(warehouse, repository)
     if access.url not in markers and _is_empty(access) and _has_moved_objects(warehouse, repository, access):
-        markers = {**markers, access.url: marker}  # written, so that a person can create this file
+        markers = {**markers, access.url: marker}  # so that the error always names the same file
         warehouse.write_document(markers, repository, _MARKERS)
     if access.url in markers:
         require_marker(access, markers[access.url])

@@ -190,7 +190,7 @@ def _with_checksums(access: StoreAccess) -> StoreAccess:
     """Return access to the witness that sends the checksum of each object to S3.
 
     In a bucket with a default retention (Object Lock), Amazon S3 refuses to create an object without a checksum. For
-    other stores that refuse checksums, the option can be `none`, which obstore does not know.
+    other stores that refuse checksums, `checksum_algorithm` can be `none`. obstore does not know this value.
     """
     if not access.url.startswith("s3://"):
         return access

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import SparkSession
 
 _LAST = "last_inputs.json"  # the document of `KnownPlan`
-_PRECISION = timedelta(milliseconds=1)  # times of objects and waits are rounded by less
+_PRECISION = timedelta(milliseconds=1)  # of the times in `changes_at`: their rounding is less
 _LONGEST = timedelta(days=7)  # afterwards, rows and plans are computed again, although their inputs are the same
 
 

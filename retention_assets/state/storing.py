@@ -53,7 +53,7 @@ def live_not_shrunk(warehouse: Warehouse, repository: str, day: date, live: int,
 def same_objects(
     spark: SparkSession, warehouse: Warehouse, known: KnownPlan, day: date, limit: float
 ) -> tuple[PlanObjects, Sequence[CheckResult]] | None:
-    """Return the objects of an earlier plan, and the check results of a plan of `day` that has them too.
+    """Return the objects of an earlier plan, and the check results of a new plan of `day` with the same objects.
 
     None: a guard refuses them, or they are not all stored. `limit`: of `live_not_shrunk`.
     """

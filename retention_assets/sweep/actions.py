@@ -338,7 +338,7 @@ class StoredVersion:
         return DeleteTarget(self.metadata.path, version_id=self.version_id)
 
     def has_bytes_of(self, original: ObjectMetadata, copies: ObjectReader, digest: Callable[[], bytes]) -> bool:
-        """Return whether the original has these bytes: by their MD5, or else by reading both.
+        """Return whether this version and the original have the same bytes: by their MD5, or else by reading both.
 
         A copy that somebody removed meanwhile counts as equal: there is nothing left of it. `digest` reads the
         original. Errors: ObjectMissing when the original is missing; StoreError.
@@ -355,7 +355,7 @@ class StoredVersion:
 
 
 def are_one_file(*urls: str) -> bool:
-    """Return whether these URLs are one local file: somebody linked the object to its copy, which is the last copy."""
+    """Return whether these URLs are one local file: somebody linked the object to its last copy."""
     if not all(url.startswith("file://") for url in urls):
         return False
     return len({os.path.realpath(url.removeprefix("file://")) for url in urls}) == 1

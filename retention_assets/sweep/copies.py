@@ -201,7 +201,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     delete what a restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
     """
     key = ["folder", "address"]
-    # In the order of `finished_of`.
+    # The same order as in `finished_of`.
     latest = F.struct("fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome")
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
     is_of_restore = (F.col("outcome") == Outcome.RESTORED) | F.col("detail").startswith(NOT_RESTORED)
@@ -237,7 +237,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
-    """Return `found` with `surplus`: whether the object is at its path, and is not `recorded` as moved."""
+    """Return `found` with `surplus`: an object of this size is at the path, and is not `recorded` as moved."""
     unrecorded = found.where("NOT recorded")
     if unrecorded.isEmpty():
         return found.withColumn("surplus", F.lit(False))
@@ -284,7 +284,7 @@ def look_into(
     """List the folders in `places` (columns `url` of the quarantine, `folder`) with the `options` of the repository.
 
     A folder without copies and manifests is unseen: its volume may not be mounted, or the URL leads to another store.
-    Errors: AccessDenied or StoreError after a folder was seen.
+    Errors: AccessDenied or StoreError if a folder that was seen cannot be listed.
     """
     unseen: dict[str, str] = {}
     seen: dict[str, list[QuarantineLocation]] = {}
@@ -464,7 +464,7 @@ class Undo:
         return rows.where("is_idle"), row[0]
 
     def unpurged(self, locations: Mapping[tuple[str, str], QuarantineLocation]) -> set[tuple[str, str]]:
-        """Return those of these plans (day, hash) of which the ledger has an object in this quarantine.
+        """Return the plans among these (day, hash) whose ledger has an object in this quarantine.
 
         An object that an interrupted sweep may have moved there counts, too.
         """
@@ -540,9 +540,9 @@ class Copies:
         return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
 
     def with_only_manifests(self) -> list[Plan]:
-        """Return the plans that have manifests but no copies in quarantine, and that no sweep has to go on with.
+        """Return the plans that have manifests but no copies in quarantine, without plans that a sweep has to continue.
 
-        By the manifests, a later sweep of a plan knows that it sees the folder to which an interrupted sweep moved
+        Such a sweep needs the manifests: they show that it sees the folder to which the interrupted sweep moved
         objects.
         """
         gone = (

@@ -150,7 +150,7 @@ class Batch[Objects]:
 class Engine[Objects](Protocol):
     """Divides the remaining objects of a plan into batches, and processes them batch by batch.
 
-    `later`: the objects that remain and are in none of the batches that `remaining` returned last, see `Layout.phase`.
+    `later`: the number of remaining objects in later phases, for which `remaining` returned no batches yet.
     """
 
     later: int
@@ -371,7 +371,7 @@ class SparkEngine(LedgerEngine):
 
 
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
-    """Have `task.workers` executors execute `task` on a frame of `OBJECTS`, sorted by address; return the result."""
+    """Have `task.workers` workers execute `task` on a frame of `OBJECTS`, each in order of addresses."""
     parts = objects.select(*OBJECTS.names).repartitionByRange(task.workers, "address").sortWithinPartitions("address")
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

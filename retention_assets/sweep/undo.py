@@ -75,8 +75,7 @@ class DueForPurge:
     """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
     `versions`: whether old versions in the bucket of the repository are purged, and not copies in quarantine.
-    `keeps_versions`: whether that bucket, or the bucket of the quarantine, keeps versions of deleted objects; None:
-    unknown.
+    `keeps_versions`: whether the store that is purged keeps versions of deleted objects; None: unknown.
     """
 
     rows: Sequence[PlanCopies]
@@ -130,8 +129,8 @@ class DueForPurge:
 class UndoResult:
     """The current totals of the ledgers by outcome, and the numbers of objects that this run did not restore or purge.
 
-    `skipped` and `busy` are 0 for a purge. `skipped`: other objects are at their paths. `busy`: an interrupted sweep
-    may still be processing them, so the run did not try them.
+    `skipped`: objects at whose paths there are others. `busy`: objects that this run did not try, because an
+    interrupted run may still be processing them. Both are 0 for a purge.
     """
 
     ledgers: Mapping[str, Amount]

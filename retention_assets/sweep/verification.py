@@ -130,8 +130,10 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     """Check that each quarantined object has a copy of the right size, and that purged objects have none.
 
     A copy in an earlier quarantine is looked up there. The check fails if that quarantine cannot be seen, and does not
-    call the copy missing. Other copies pass, and the detail has their number: a sweep made them and did not delete the
-    originals. Copies that a restore or purge may be processing pass, too. `ledger`: see `VerificationInputs.ledger`.
+    call the copy missing. All other copies pass, and the detail has their number: a sweep made them and did not delete
+    the originals. Copies that a restore or purge may be processing pass, too.
+
+    `ledger`: see `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
     if not inputs.locations:

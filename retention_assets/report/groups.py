@@ -37,7 +37,7 @@ _Properties = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]
 class LivePairs:
     """The rules that decide which (path, address) pairs are live, as in `candidates.live_addresses`.
 
-    A pair is live if an active commit has it and no lifecycle rule releases it, or if a tag or hold protects it.
+    A pair is live if an active commit has it and it is not due under a rule, or if a tag or hold protects it.
     Objects outside the namespace are not listed, so their pairs are left out.
     """
 
@@ -65,7 +65,7 @@ class LivePairs:
         return batch.filter(pa.array((active | protected) & _inside(batch["address"])))
 
     def _due(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return whether a lifecycle rule releases each pair. Pairs with equal properties are decided once."""
+        """Return whether each pair is due under a lifecycle rule. Pairs with equal properties are decided once."""
         covered = [_covered(rule, batch["key"]) for rule in self.rules]
         branches = (_joined(batch[name]) for name in ("branches", "left_branches"))
         classes = np.zeros(batch.num_rows, dtype=np.int64)  # a number for each combination of properties

@@ -90,7 +90,7 @@ def _chosen(by_name: Mapping[str, Node]) -> list[str]:
 
 
 def _age(node: Node) -> timedelta:
-    """Return a duration that sorts newer nodes first."""
+    """Return a sort key that is smaller for newer nodes."""
     return datetime.max.replace(tzinfo=UTC) - node.at
 
 

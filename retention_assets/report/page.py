@@ -118,7 +118,7 @@ def _next_steps(figures: Figures, program: str) -> str:
 def _with_code(need: str, program: str) -> str:
     """Return a sentence as HTML. If its end is a command of `program`, the command is shown as code."""
     text, is_command, arguments = need.partition(f": {program} ")
-    if not is_command or f" {program} " in arguments:  # two commands: text is between them
+    if not is_command or f" {program} " in arguments:  # two commands, with text between them
         return escape(need)
     return f"{escape(text)}:<pre>{escape(f'{program} {arguments}')}</pre>"
 

@@ -47,7 +47,7 @@ from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse
 
-_LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
+_LEAST_AGE = timedelta(days=1)  # tables up to this age are new enough, so that daily plans suffice
 _Policy = Policy | SnapshotPolicy
 _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "local", "mem": "mem"}
 
@@ -482,12 +482,12 @@ def _table_name(other: Repository) -> str:
 
 
 def _of_both(manifests: _Table, chunks: _Table) -> _Table:
-    """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
+    """Return the two tables of an Icechunk repository as one, with the time of the older one.
 
-    The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
-    policy and settings of the plan. If two runs planned the day at the same time, the tables can be of different runs.
-    Then the references in these manifests were not counted, so the result has no count (`outside`). The time of the
-    result is the time of the older table.
+    The tables can be of different policies or settings if a plan was interrupted after it wrote the manifests. Then the
+    result has no details, because the policy and settings decide which manifests are live. If two runs planned the day
+    at the same time, the tables can be of different runs. Then the result has no count of references (`outside`),
+    because the run of the chunks did not count the references in these manifests.
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()

@@ -84,7 +84,7 @@ def sweep_workers(spark: SparkSession) -> int:
         return int(chosen)
     if not is_connect(spark):
         return spark.sparkContext.defaultParallelism
-    numbers = spark.range(2**16).select(F.spark_partition_id())  # has as many partitions as there are cores
+    numbers = spark.range(2**16).select(F.spark_partition_id())  # one partition for each core
     return numbers.distinct().count()
 
 
@@ -111,8 +111,8 @@ class CachedFrames:
     def cache(self, frame: DataFrame) -> DataFrame:
         """Mark the frame for Spark's cache until the end of the block, and return the frame.
 
-        In a local session, the rows of a large repository are on disk: in memory, they leave less of it for aggregates,
-        joins and sorts.
+        In a local session, the rows of a large repository are on disk, which leaves more memory for aggregates, joins
+        and sorts.
         """
         on_disk = frame.sparkSession.conf.get(MANY_OBJECTS, "") == "true"
         self._frames.append(frame.persist(StorageLevel.DISK_ONLY) if on_disk else frame.cache())
@@ -127,7 +127,7 @@ class CachedFrames:
         """Compute the rows of the frame now and once, and return them.
 
         In one process, the rows are a local checkpoint, so the plans of later queries do not repeat how the rows were
-        made. The checkpoint is on disk: rows in memory leave less of it for sorts and joins. On a cluster, an executor
+        made. The checkpoint is on disk, which leaves more memory for sorts and joins. On a cluster, an executor
         could be lost with its checkpointed rows. So the rows are cached there, and Spark computes lost rows again. A
         separate query counts the cached rows: if two stages of one query computed them at the same time, Spark would
         observe some rows twice or not at all.

@@ -42,7 +42,7 @@ _DEFAULTS: Mapping[str, str] = {
     # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
-    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait forever for dead threads
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait forever for a dead one
     "spark.speculation": "false",  # else a deletion could run twice
     # Spark hides the values of options with these names in its logs and its UI.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",
@@ -69,7 +69,7 @@ _LATE_COMPILER = (
     "-XX:Tier4BackEdgeThreshold=800000"
 )
 # For a process that plans few objects and ends: without counters for the optimizing compiler, Java's quick compiler
-# takes half of the time. By default, the quick compiler alone stops when its 48 MB of code are full.
+# takes half of the time. Alone, it has 48 MB for its code by default, and stops when they are full.
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Spark keeps figures of finished queries for its UI, by default of 1,000: 100 to 200 MB of Java's heap after 100 plans.
 FEW_RETAINED: Mapping[str, str] = {
@@ -201,7 +201,7 @@ class SparkSettings:
         return f"{key}: {self.plain[key].partition(';')[0]}"  # without the server's token
 
 
-@cache  # a process needs this only once: an error is not cached
+@cache  # once in a process; an error is not cached
 def _require_connection(url: str) -> None:
     """Raise TimeoutError if the Spark Connect server does not accept a connection. Spark would try for ten minutes."""
     import grpc
@@ -220,8 +220,8 @@ def _require_connection(url: str) -> None:
 def _same_interrupt_handler() -> Iterator[None]:
     """Restore the handler of SIGINT, which Spark replaces when it starts in the main thread.
 
-    Spark's handler calls Java on the connection that the interrupted code uses, so the handler and this code can each
-    read the response to the other. Dagster's handler ends a run that a person terminates.
+    Spark's handler calls Java on the connection that the interrupted code uses, so each of the two can read the
+    response to the other. Dagster's handler ends a run that a person terminates.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:

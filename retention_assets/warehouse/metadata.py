@@ -55,7 +55,7 @@ class Details:
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read
-    # Of `reachable_chunks`: the references by kind. It has no hash: details can be part of a key
+    # Of `reachable_chunks`: the references by kind. Not hashed: details can be part of a key, a mapping cannot
     by_kind: Mapping[str, int] | None = field(default=None, hash=False)
 
     @classmethod
@@ -94,8 +94,8 @@ class PartitionMetadata:
     def of_document(cls, document: Mapping[str, Any]) -> "PartitionMetadata":
         """Return the metadata in a document that this version or an earlier version wrote.
 
-        Without the digest of the files, the rows may be others than those of the document's other digests. Then these
-        digests are not known.
+        Without the digest of the files, it is unknown whether `digest` and `inputs` belong to the rows. Then they are
+        left out.
         """
         taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
         files, size, content = (document.get(name) for name in _OPTIONAL)

@@ -62,7 +62,7 @@ def scan_directory(
 def _batches(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], where: pc.Expression | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield as `scan_directory`. The scanner of `pyarrow.dataset` would hold whole row groups, and read ahead."""
+    """As `scan_directory`. The scanner of `pyarrow.dataset` would hold whole row groups, and read ahead."""
     wanted = pa.schema([pa.field(name, schema.field(name).type) for name in columns])  # nullable, as Spark writes them
     for fragment in _files_below(warehouse, *parts, schema=schema).get_fragments(where):
         chosen = [group.id for part in fragment.split_by_row_group(where) for group in part.row_groups]

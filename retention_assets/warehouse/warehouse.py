@@ -525,7 +525,7 @@ class Warehouse:
         self.write_document(metadata.document(), repository, table, day.isoformat(), METADATA)
 
     def keep_metadata(self, repository: str, table: str, day: date) -> None:
-        """Keep the metadata of a partition while `write_table` replaces its rows: the run may end before it is done."""
+        """Keep the metadata of a partition while `write_table` replaces its rows: the run may be interrupted."""
         partition = repository, table, day.isoformat()
         if document := self.read_document(*partition, METADATA):
             self.write_document(document, *partition, REPLACED)
@@ -593,7 +593,7 @@ class Warehouse:
     def require_conditions(self, scratch: str = _CONDITIONS) -> None:
         """Raise GuardRefused if the store ignores conditional writes: two sweeps could then hold the same lease.
 
-        See `Conditional`. The test leaves the file `scratch`. Do not remove the default one: another run may test.
+        See `Conditional`. The test leaves the file `scratch`. Do not remove the default file: another run may use it.
         Errors: also AccessDenied or StoreError when the test could not run.
         """
         self._conditional.require_honoured(scratch, self._root, with_replace=not self.is_local)
@@ -637,7 +637,7 @@ class Warehouse:
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> str:
         """Replace the directory `target` with a copy of the table files in `source`. Return the digest of the copies.
 
-        An object store copies the files itself. The copies have new names, as the files that Spark writes. The target
+        An object store copies the files itself. The copies have new names, like files that Spark writes. The target
         is marked as complete after all files are copied. Errors: as `write_document`.
         """
         self.remove_directory(*target)

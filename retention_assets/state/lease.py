@@ -168,8 +168,7 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
 
     These are sweeps, restores, purges, housekeeping, and changes with `retention icechunk`.
 
-    Return the holder of the lease of the sweep that was running; None if there was no lease in force, or if the sweeps
-    were stopped already.
+    Return the holder of the lease that was in force; None if there was none, or if the sweeps were stopped already.
 
     Errors: GuardRefused when other processes write a lease at each attempt.
     """

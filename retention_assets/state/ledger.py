@@ -165,7 +165,7 @@ def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, reposit
 
 
 def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
-    """Return (address, outcome) of every row that was written to the ledgers after `since` (UTC)."""
+    """Return (address, outcome) of every ledger row after `since` (UTC)."""
     from pyspark.sql import functions as F
 
     rows = _every_row(spark, warehouse, repository).where(F.col("at") > F.lit(since))

@@ -229,7 +229,7 @@ def work_and_conclude(
 
 
 def _has_newer_record(run: SweepRun, lease: Lease) -> bool:
-    """Return whether a later run of the plan, which took the lease from this one, has written a record already."""
+    """Return whether a later run, which took the lease from this one, has written a record of the plan already."""
     newest = newest_of_plan(run.warehouse, run.plan.repository, *run.plan.key)
     return newest is not None and newest["fence"] > lease.fence
 

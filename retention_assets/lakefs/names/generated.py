@@ -12,8 +12,9 @@ from urllib.parse import quote, unquote
 import pyarrow.compute as pc
 
 # Servers before April 2021 staged addresses without a type. Their staged objects are in no staged list, and in no dump.
+# The date is later, in case a server was upgraded late.
 TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)
-# From this time on, no server generates the names of `LEGACY_KINDS`. lakeFS 0.87 ended this in December 2022.
+# lakeFS generates no names of `LEGACY_KINDS` since 0.87 (December 2022). This date is later for the same reason.
 NEW_NAMES = datetime(2024, 1, 1, tzinfo=UTC)
 
 DATA = "data/"  # the folder of generated names below a namespace

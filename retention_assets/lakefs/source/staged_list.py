@@ -88,7 +88,7 @@ class StagedScan:
           branches.
 
         The list lacks objects whose address is not spelled like the namespace: see `has_other_spellings`. It also
-        lacks objects that servers of 2021 and before staged: their addresses have no type. So in repositories that may
+        lacks objects that servers before April 2021 staged: their addresses have no type. So in repositories that may
         have such objects, the staged objects of all branches are read too.
         """
         names = sorted(branches)

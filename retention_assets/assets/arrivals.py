@@ -42,8 +42,8 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None, inventories:
     after a newer one, still starts its day, and no delivery starts a day twice. A tick starts at most `_AT_ONCE` days.
 
     Without a cursor, only the newest day starts, so that years of old inventories are not planned. The new cursor has
-    the keys of the older days too. The same happens if the inventories are others than those of the cursor, or if their
-    number is another one. `inventories`: a digest that identifies them.
+    the keys of the older days too. A cursor of other inventories, or of another number of inventories, is not
+    used. `inventories`: a digest of the inventories.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []

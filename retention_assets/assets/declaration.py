@@ -99,7 +99,7 @@ def _freshness(repository: Repository) -> dg.FreshnessPolicy | None:
 def _instrumented(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
     """Return a function that calls `make` with Spark settings that fit the size of the repository.
 
-    It adds the column lineage to the result of `make`, and the time at which the asset started.
+    The function adds the column lineage to the result of `make`, and the time at which the asset started.
     """
     key, lineage = repository_key(repository.name), column_lineage(system, repository.name, make.__name__)
 
@@ -133,7 +133,7 @@ def column_lineage(system: str, repository: str, table: str) -> dict[str, dg.Tab
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
     """Return the spec of a check. Its results have the same partitions as its asset."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)  # Dagster 1.13 previews `partitions_def` of checks
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # in Dagster 1.13, `partitions_def` of checks is a preview
         return dg.AssetCheckSpec(guard, asset=asset, blocking=True, description=CHECKS[guard], partitions_def=daily)
 
 
@@ -145,7 +145,7 @@ def checked(
 ) -> Made:
     """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.
 
-    Dagster writes the rows even if a guard refuses. The field `refused` of their details then names the guard, and
+    Dagster writes the rows even if a guard refuses. Then `refused` in the details of the rows names the guard, and
     later steps do not use the rows.
     """
     check_results = tuple(check_results)

@@ -61,7 +61,7 @@ def storage_inventory(
 ) -> Made:
     """Every object of the repository, listed by this run. Executors list a large repository in parallel."""
     resource.require_location()
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     access, taken_at = resource.open_icechunk().access, resource.clock.now()
     reader = ObjectReader(access)
     prefixes = icechunk_prefixes(reader)
@@ -82,7 +82,7 @@ def storage_inventory(
 @declared(after=["policy_table", "storage_inventory"])
 def repository_history(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every snapshot with its parent, and with the branches and tags that name or reach it."""
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     opened = resource.open_icechunk()
     state = opened.source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
@@ -162,7 +162,7 @@ def reachable_manifests(
     if reason and not check_result.passed:
         check_result = replace(check_result, detail=f"{check_result.detail}. A possible cause: {reason}")
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
-    # If the store was asked, a later run must ask it again.
+    # No later run may reuse these rows if the check read the store, or if lost files were never read.
     inputs = inputs if referenced.all_listed and not unread else None
     details = replace(rows.details, lost=referenced.lost, unread=unread, replaced=reason, inputs=inputs)
     rows = replace(rows, details=details)

@@ -79,7 +79,7 @@ def storage_inventory(
 ) -> Made:
     """Every object below the namespace except `_lakefs/`: from a listing, or from the store's own inventory."""
     resource.require_location()
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     spark, opened = session(pyspark), resource.open()
     snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))
     listed = Rows(snapshot.frame, snapshot.taken_at)
@@ -105,7 +105,7 @@ def uncommitted_objects(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object staged on any branch, from the server's list. Without a list, `known` in the details is false."""
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     opened = resource.open()
     with staged_list(opened.source) as staged:
         found = staged_objects(session(pyspark), opened.access, staged, opened.namespace_urls)
@@ -125,7 +125,7 @@ def uncommitted_objects(
 @declared(after=["uncommitted_objects"], checks=["heads_present"])
 def commit_graph(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every commit, dangling ones too, with the branches and tags that name or reach it."""
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     references = resource.open().source.references()
     details = Details(references_hash=references_hash(references), instance=references.instance or "")
     rows = commit_graph_rows(graph_of(references))
@@ -205,8 +205,8 @@ def addresses(
     numbers = {"ranges_read": reading.files, "range_bytes": reading.bytes}
     if same := resource.reused(context, pyspark, config, "addresses", inputs):
         return checked(_same_addresses(same, active_ranges), same.details.check_results or (), numbers)
-    # With `full`, the cache returns only rows that this run has read. If an earlier run made `active_ranges`, then that
-    # run read the metaranges.
+    # With `full`, a cache returns only rows that this run has read. If an earlier run made `active_ranges`, this run
+    # has not read the metaranges.
     known = resource.cache(context, pyspark, None) if config.reads_all(context.run) else cache
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
@@ -265,7 +265,7 @@ def deletion_candidates(
     full = config.reads_all(context.run)
     planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs, full=full)
     rows = resource.write_planned(context, planned, inputs.oldest)
-    if settings.write_results and planned.plan:  # last: after an error here, the table is of this plan, too
+    if settings.write_results and planned.plan:  # last, so that an error here does not prevent the table
         write_results(resource.open().access, planned.candidates, day, context.run_id)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)

@@ -99,7 +99,7 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
     """Every version of the policy that a run of this day read, by `policy_hash` and run."""
     resource.require_location()
     require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # this run replaces the plan's inputs
     day, policy = day_of(context), resource.current_policy()
     rows = policy_versions(resource.warehouse, resource.name, day, policy, context.run_id)
     details = Details(policy_hash=policy.policy_hash, policy_run=context.run_id)

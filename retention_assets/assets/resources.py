@@ -52,7 +52,7 @@ from retention_assets.warehouse.warehouse import Rows, Warehouse, Written
 
 # The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
 SPARK, CLOCK, WAREHOUSE, TABLES = "pyspark", "retention_clock", "retention_warehouse", "retention_tables"
-Observed = Mapping[str, Any]  # values of aggregates by name
+Observed = Mapping[str, Any]  # the value of each aggregate, by its name
 
 
 class SparkResource(LazyPySparkResource):
@@ -170,8 +170,8 @@ class RepositoryResource(dg.ConfigurableResource):
         shared = self.tables.shared
         written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
         frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
-        self.warehouse.require_files(written.files, self.name, table, day)  # the frame is of these files
-        # The details may be those of another table.
+        self.warehouse.require_files(written.files, self.name, table, day)  # another run may have replaced them
+        # The details may be a copy of those of another table.
         details = replace(rows.details, digest=None, inputs=inputs, computed_at=self.clock.now())
         return replace(rows, data=frame, written=written, details=details), written.observed
 
@@ -185,7 +185,7 @@ class RepositoryResource(dg.ConfigurableResource):
     ) -> Rows | None:
         """Return the rows that an earlier run made from the same inputs, in the day's partition; None: make them.
 
-        `inputs`: None: the inputs are not known.
+        `inputs`: the digest of the inputs; None: not all inputs are known.
         """
         if options.reads_all(context.run):
             return None

@@ -55,7 +55,7 @@ def operation_job(operation: str, repository: str) -> str:
     return f"{repository}_{operation}"
 
 
-# `end_offset` adds today.
+# Without `end_offset`, the partition of a day would exist only when the day is over.
 daily = dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat(), timezone="UTC", end_offset=1)
 
 
@@ -101,7 +101,7 @@ class SweepOptions(dg.Config):
     def may_sweep(self, run: dg.DagsterRun, repository: str) -> bool:
         """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`.
 
-        Errors: GuardRefused if Dagster started the run to retry another one. Nobody decided to start this sweep.
+        Errors: GuardRefused if Dagster started the run to retry another one: nobody decided to sweep again.
         """
         sweeps = self.execute or run.job_name == sweep_job(repository) or run.tags.get(SWEEP) == _TRUE
         if sweeps and _RETRY in run.tags:
@@ -138,8 +138,8 @@ def was_interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
     """Return the error that ended a run.
 
-    This is ObjectsFailed if a sweep ended with failed objects, GuardRefused with all other failed checks, or else the
-    error of the failed step.
+    This is ObjectsFailed if a sweep ended with failed objects, else GuardRefused with all failed checks, else the error
+    of the failed step.
     """
     checks = [event for event in events if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION]
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]

@@ -178,9 +178,7 @@ def _propose(target: Target, day: date, files: tuple[Path, ...], wanted: _Wanted
 def outlook_of(
     configuration: Configuration, repository: str, day: date, files: Sequence[Path]
 ) -> tuple["Outlook", "Proposal"]:
-    """Return what the policy in `files` would change in the plan of `day`, and the proposal.
-
-    The proposal has this policy, and the plan of the day.
+    """Return what the policy in `files` would change in the plan of `day`, and the proposal with both.
 
     Errors: ConfigurationError if a file cannot be read; GuardRefused if there is no plan; as `outlook`.
     """
@@ -305,7 +303,7 @@ def show_difference(screen: Console, difference: "Difference", price: float | No
 
 
 def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", price: float | None) -> None:
-    """Print the changes, the objects that the policy endangers, and a line if no guard would refuse its plan."""
+    """Print the changes, the objects that the policy endangers, and a line if no guard would refuse a plan."""
     plan = proposal.plan
     screen.print(f"{plan.repository} as of {plan.day}: the plan compared with another policy", style="bold", **AS_IT_IS)
     screen.print(f"    plan {plan.plan_hash}\n    policy {proposal.policy.policy_hash}", **AS_IT_IS)

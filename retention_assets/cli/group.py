@@ -39,7 +39,7 @@ Clock = Callable[[], float]  # seconds
 # Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 
-# A command in a message. A command that already has `--config` does not match, and the name of a module neither.
+# A command in a message. Commands that already have `--config`, and names of modules, do not match.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
 _MOST_COUNTED = 10_000  # files: counting more could take seconds on a network file system
@@ -67,19 +67,19 @@ def _statuses() -> Iterator[None]:
         click.echo(f"\n{_ending(ended)}", err=True)
         raise click.exceptions.Exit(_ABORTED) from None
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich raises this
+        if isinstance(ended.__context__, BrokenPipeError):  # rich changes a BrokenPipeError into a SystemExit
             raise click.exceptions.Exit(BROKEN_PIPE) from None
         raise
     except BrokenPipeError as error:
         if drop_output():
             raise click.exceptions.Exit(BROKEN_PIPE) from None
-        raise ConnectionError(str(error)) from error  # a store or Spark closed it, but click would blame the output
+        raise ConnectionError(str(error)) from error  # not the output: a store or Spark closed a connection
     except EOFError as error:  # Java ended, but click would conclude that the user ended the input
         raise ConnectionError("Spark's Java process ended before it had sent its whole response") from error
 
 
 def _ending(ended: BaseException) -> str:
-    """Return what a person must know after Ctrl-C, or after the answer no."""
+    """Return the message after Ctrl-C, or after a person answered a question with no."""
     if isinstance(ended, click.Abort):
         return "Aborted!"
     context = click.get_current_context(silent=True)
@@ -148,7 +148,7 @@ def cli(context: click.Context, file: Path | None) -> None:
 
 
 def configuration_of(context: click.Context) -> Configuration:
-    """Return the configuration of the command. `configuration_file` finds its file. The demo's is named in a note."""
+    """Return the configuration in the file that `configuration_file` returns. For the demo, print a note."""
     file = configuration_file(context.obj)
     if _is_of_demo(context.obj) and not context.resilient_parsing:  # a shell that completes words shows no note
         reason = "no --config, no RETENTION_CONFIG, and no retention.yaml in this directory"
@@ -157,7 +157,7 @@ def configuration_of(context: click.Context) -> Configuration:
 
 
 def configuration_file(given: Path | None) -> Path:
-    """Return the file of the configuration: `given`, else of RETENTION_CONFIG, ./retention.yaml, or the demo's."""
+    """Return the path of the configuration: `given`, else RETENTION_CONFIG, else ./retention.yaml, else the demo's."""
     from retention_assets.demo.sample import demo_configuration
 
     return demo_configuration() if _is_of_demo(given) else Path(given or os.environ.get("RETENTION_CONFIG") or _HERE)
@@ -289,7 +289,7 @@ other_policy = click.option(
 
 
 def policy_options(files: Sequence[Path]) -> str:
-    """Return the options of `other_policy` with these files, quoted for a shell."""
+    """Return `--policy FILE` for each of the files, quoted for a shell."""
     return " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
 
 
@@ -370,7 +370,7 @@ def has_all_characters() -> bool:
 
 
 def escape_unknown_characters() -> None:
-    """Let the output show characters that its encoding does not have by their numbers, instead of raising an error."""
+    """Print escapes for characters that the encoding of the output does not have, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

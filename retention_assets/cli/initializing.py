@@ -82,7 +82,7 @@ _NEEDED_BY_NO_MODE = {  # the text for permissions that no mode needs, by their 
     "server": "no mode: without it, plans warn",
     "witness": "no mode: only this test",
 }
-_KEEP = timedelta(days=30)  # of the default rule, if neither the user nor the server gives a duration
+_KEEP = timedelta(days=30)  # the default rule keeps history this long, if neither the user nor the server says how long
 
 try_writes_option = click.option(
     "--try-writes",
@@ -505,7 +505,7 @@ def findings_of(configuration: Configuration, name: str) -> list[Finding]:
 
 
 def _refused_locations(configuration: Configuration, repository: Repository, apart: "CheckResult") -> Iterator[Finding]:
-    """Yield an error for each location with which a plan or sweep is refused. `apart`: of the guard about locations."""
+    """Yield an error for each location that a plan or sweep would refuse. `apart`: the result of the guard."""
     from retention_assets.state.binding import require_outside
     from retention_assets.state.quarantine import quarantine_access, require_parent
 

@@ -1,10 +1,13 @@
 """Runs the command `retention`, and prints its completion script for shells.
 
-Exit status: 0 done; 1 the command was refused, for example by a guard or because the plan has no approval, or a
-verification failed; 2 wrong usage or configuration; 3 objects failed in a sweep, restore or purge, a source, store or
-table cannot be read or written, Spark cannot be reached, Java ran out of memory, or an unexpected error; 130 the user
-ended the command with Ctrl-C or answered a question with no; 141 the program that reads the output, such as `head`,
-ended.
+Exit status:
+    0: done.
+    1: the command was refused, for example by a guard or because the plan has no approval; or a verification failed.
+    2: wrong usage or configuration.
+    3: objects failed in a sweep, restore or purge; a source, store or table cannot be read or written; Spark cannot be
+        reached; Java ran out of memory; or an unexpected error.
+    130: the user pressed Ctrl-C, or answered a question with no.
+    141: the program that reads the output, such as `head`, ended.
 """
 
 import errno

@@ -232,14 +232,15 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
 
 
 def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
-    """Open the Dagster instance in `home`. If its SQLite files do not exist yet, this makes them.
+    """Open the Dagster instance in `home`, and make its SQLite files if they do not exist yet.
 
     Only one command does this at a time. Two processes at the same time would damage the new files for good.
     Errors: ConfigurationError if the files cannot be opened or read.
     """
     lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)
     try:
-        with suppress(OSError, NotImplementedError):  # the lock is held for too long, or the disk has no locks
+        # Goes on without the lock if another process holds it for too long, or if the disk has no locks.
+        with suppress(OSError, NotImplementedError):
             lock.acquire()
         instance = dg.DagsterInstance.from_ref(reference)
         with ExitStack() as unless_readable:
@@ -312,10 +313,10 @@ def progress_logger(steps: Steps, console: Console) -> dg.LoggerDefinition:
 def kept_connections(instance: dg.DagsterInstance) -> Iterator[None]:
     """Keep the connections to the event log until the block ends, if the log is in SQLite.
 
-    Dagster makes an SQLAlchemy engine and opens a file for each of the 400 statements of a plan. In a running session,
-    this takes a tenth of the time of a small plan, and so does the wait for the disk after each statement. Without this
-    wait, a power failure can lose the last events of Dagster, but not a record, a ledger or an approval: these are in
-    the warehouse.
+    Dagster makes an SQLAlchemy engine and opens a file for each of the 400 statements of a plan. When Spark has already
+    started, this takes a tenth of the time of a small plan. The wait for the disk after each statement takes as long.
+    Without this wait, a power failure can lose the last events of Dagster, but not a record, a ledger or an approval:
+    these are in the warehouse.
     """
     log = instance.event_log_storage
     if not isinstance(log, SqliteEventLogStorage):
@@ -346,7 +347,8 @@ def kept_connections(instance: dg.DagsterInstance) -> Iterator[None]:
 def output_shown_to_the_end(instance: dg.DagsterInstance) -> Iterator[None]:
     """Let Ctrl-C end only this process, and not the processes of Dagster that write its output to the terminal.
 
-    A terminal sends Ctrl-C to all of them. Then the last lines of a run would be lost, and tracebacks be printed.
+    A terminal sends Ctrl-C to all processes. If they all ended, the last lines of a run would be lost, and tracebacks
+    would be printed.
     """
     manager = instance.compute_log_manager
     capture = manager.capture_logs
@@ -367,9 +369,9 @@ def output_shown_to_the_end(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Start processes that Ctrl-C does not end, and handle a Ctrl-C for this process only after the block.
+    """Let the block start processes that Ctrl-C does not end, and handle a Ctrl-C for this process only after it.
 
-    In the middle of the block it would leave a process that nothing ends.
+    A Ctrl-C in the middle of the block would leave a process that nothing ends.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
@@ -387,6 +389,6 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _without_wait(connection: object, _: object) -> None:
-    """Let SQLite write without waiting for the disk, where a write-ahead log keeps the file whole."""
+    """Let SQLite write without waiting for the disk, if a write-ahead log protects the file from damage."""
     if isinstance(connection, sqlite3.Connection) and connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -55,7 +55,7 @@ from retention_assets.state.records import amounts_in, newest_of_day
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
 
-_HASH = re.compile("[0-9a-f]{64}")  # of a plan; other directories are not ours
+_HASH = re.compile("[0-9a-f]{64}")  # a plan's hash; directories with other names are ignored
 
 
 @cli.command(

@@ -107,9 +107,9 @@ def own_error(error: BaseException) -> RetentionError | None:
 
 @contextmanager
 def naming(repository: str, day: str = "DAY") -> Iterator[None]:
-    """Put the name of the repository and the day into an error of the block whose commands have `REPO` and `DAY`.
+    """Replace `REPO` and `DAY` in the commands of an error of the block by the name of the repository and the day.
 
-    Rules and formats know neither. If such a message does not have the name at all, it then begins with the name.
+    Rules and formats know neither. If such a message does not name the repository, its name is put before the message.
     """
     try:
         yield
@@ -128,9 +128,9 @@ def naming(repository: str, day: str = "DAY") -> Iterator[None]:
 
 
 def brief(error: BaseException) -> str:
-    """Return the message of an error of this project; of any other, the type and the first line.
+    """Return the message of an error of this project; of another error, its type and the first line of its message.
 
-    What is no error, such as Ctrl-C or the end of a run in Dagster's UI, has a message of its own.
+    An interruption, such as Ctrl-C or the end of a run in Dagster's UI, is not an error, and has its own message.
     """
     if own := own_error(error):
         return str(own)

@@ -42,7 +42,7 @@ class Settings(Model):
     """The content of `retention.yaml`."""
 
     warehouse: Location
-    shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
+    shared_warehouse: bool = False  # true: all machines of the cluster see the local path, for example on NFS
     spark: dict[str, SparkValue] = Field(default_factory=dict)
     records: RecordSettings = RecordSettings()
     warehouse_keep: KeepSettings = KeepSettings()
@@ -73,8 +73,8 @@ class Repository:
     namespace: str  # canonical: no trailing slash, s3a:// and s3n:// as s3://; for Icechunk, the storage URL
     storage: str  # the URL of the objects
     settings: CommonSettings
-    directory: Path  # of the configuration file when it was loaded, without links
-    file: Path  # as the user gave it: a link is followed at each read, because a deployment may switch it
+    directory: Path  # the directory of `file` when it was loaded, with all links followed
+    file: Path  # the configuration file as given: a link is followed at each read, because a deployment may switch it
     records: RecordSettings = field(default_factory=RecordSettings)
 
     @property

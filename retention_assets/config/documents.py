@@ -30,7 +30,7 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
     "union_tag_not_found": _KINDS,
 }
 
-_NUMBERS = (("int",), ("float",), ("bool",))  # pydantic's names of the choices of a value, at the end of a path
+_NUMBERS = (("int",), ("float",), ("bool",))  # pydantic adds the type to the path of a value with several types
 _OF_KEY = "[key]"  # pydantic's path ends with this if the problem is the key itself, not its value
 _NO_VALUE = "has no value: write one, or remove it"
 _NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
@@ -145,7 +145,7 @@ def wrong_keys(
             reason = _NO_VALUE
             parts = parts[:-1] if parts[-1:] in _NUMBERS else parts
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
-            parts, reason = parts[:-2], _NOT_TEXT  # the part before `[key]` is the key, as Python spells it
+            parts, reason = parts[:-2], _NOT_TEXT  # without the key, as Python spells it, and `[key]`
         if model and problem["type"] == "extra_forbidden":
             known = _known_keys(model, problem["loc"])
             reason += "".join(f" (did you mean `{one}`?)" for one in get_close_matches(str(parts[-1]), known, 1))

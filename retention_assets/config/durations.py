@@ -14,7 +14,7 @@ _UNITS = {
     "m": timedelta(minutes=1),
     "s": timedelta(seconds=1),
 }
-LONGEST = timedelta(days=timedelta.max.days)  # of an option, which does not accept `forever`
+LONGEST = timedelta(days=timedelta.max.days)  # the longest duration of an option, which does not accept `forever`
 _DURATION = re.compile(r"([0-9]+)([wdhms])")
 _LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 

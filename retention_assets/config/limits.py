@@ -67,7 +67,7 @@ def _without_user(value: str) -> str:
     return value
 
 
-# As the lakeFS server has it, for example with a user.
+# As the lakeFS server has it, even with a user before the bucket.
 Namespace = Annotated[str, AfterValidator(_not_empty), AfterValidator(_location)]
 # A URL, or a path that is relative to the configuration file.
 Location = Annotated[str, AfterValidator(_location), AfterValidator(_without_user)]
@@ -93,7 +93,7 @@ class ApprovalSettings(Model):
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: Dagster has no jobs that approve, acknowledge or purge: they accept any name
+    in_dagster: bool = True  # false: no job approves, acknowledges or purges, because jobs accept any name
 
 
 class BudgetSettings(Model):
@@ -124,7 +124,7 @@ class SweepSettings(Model):
 
 
 class QuarantineSettings(Model):
-    """Where quarantined objects go, and how long they can be restored."""
+    """Where quarantined objects go, and how long `purge` leaves them there."""
 
     url: Location | None = None  # null: beside the repository, `<storage>.quarantine`
     keep: Duration = timedelta(days=30)

@@ -51,7 +51,7 @@ SWEEP_WORKERS = f"{_OWN_SPARK}sweep.workers"
 SPARK_COUNTS = (READ_TASKS, SWEEP_WORKERS)
 MANY_OBJECTS = f"{_OWN_SPARK}many.objects"  # set by `fit_to`, not by the configuration
 _COUNT = re.compile(r"[1-9][0-9]{0,4}")
-_DUMP_AGE = LONGEST_WINDOW  # an object can become live after a dump, as it can after a liveness check
+_DUMP_AGE = LONGEST_WINDOW  # the same limit: an object can become live after a dump, as after a liveness check
 
 
 class FromEnvironment(Model):

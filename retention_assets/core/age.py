@@ -54,7 +54,7 @@ class AgeCutoff:
         return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_is_older(self.grace))
 
     def young_until(self, reason: Column) -> Column:
-        """Return the time (µs since 1970) until which an object is too young: while `oldest_input` is before it."""
+        """Return a time (µs since 1970). While `oldest_input` is before this time, the object is too young."""
         written = F.greatest("last_modified", F.coalesce(self.issued(F.col("address")), F.col("last_modified")))
         grace = F.when(reason == UNREFERENCED, _micros(max(self.grace, self.token_life))).otherwise(_micros(self.grace))
         return F.unix_micros(written) + grace

@@ -50,9 +50,9 @@ class LiveListed:
     """The result of `live_listed`."""
 
     check_result: CheckResult
-    collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
+    collected: int  # live addresses that are not listed, but that an earlier sweep collected
     lost: int  # live addresses that are not listed, but that a person acknowledged as lost
-    missing: DataFrame | None  # the other live addresses that are not listed (column `address`), if any; None: none
+    missing: DataFrame | None  # the other live addresses that are not listed (column `address`); None: there are none
 
 
 ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)

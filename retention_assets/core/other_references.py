@@ -27,7 +27,7 @@ class OtherReferences:
 
     parts: DataFrame | None = None  # see `last_parts`; None: there are no references
     warnings: tuple[str, ...] = ()
-    checks: tuple[Callable[[], None], ...] = ()  # of the tables from which `parts` is read; see `require_unchanged`
+    checks: tuple[Callable[[], None], ...] = ()  # check the tables with `parts`; see `require_unchanged`
 
     def require_unchanged(self) -> None:
         """Require that no other run replaced the tables from which `parts` was read. Errors: those of `checks`."""

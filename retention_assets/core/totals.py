@@ -28,7 +28,7 @@ class Totals:
         return sum(amount.objects for amount in self.by_state.values())
 
     def changes(self, oldest: str) -> dict[str, datetime]:
-        """Return the times of `KnownPlan.changes_at`. `oldest`: the name of the time to which ages are compared."""
+        """Return the `changes_at` of a `KnownPlan`. `oldest`: the name of the time to which ages are counted."""
         times = {oldest: self.changes_at, "settling_until": self.first_wait_ends}
         return {name: at for name, at in times.items() if at is not None}
 

@@ -37,7 +37,7 @@ _REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 def explain(configuration: Configuration, name: str, asked: str, day: date | None = None) -> Explanation:
     """Return why `asked` is kept or gone: a path, address, commit, snapshot, manifest or chunk of a repository.
 
-    `day`: the day of the plan to use; None: the newest plan that no guard refused.
+    `day`: the day of the plan to use; None: the newest plan that was neither withdrawn nor refused.
     Errors: ConfigurationError when no table has this name, or it is not UTF-8; GuardRefused when there is no plan;
     TableContractError when a table of the plan is missing, or another version wrote the plan.
     """
@@ -202,11 +202,12 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 
 
 def deciding_row(rows: Collection[Row]) -> Row | None:
-    """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
+    """Return the newest of the rows of an address that shows whether the object is gone, else the newest of all rows.
 
-    Finished outcomes and attempts with an unknown result show this. The purge of a copy is ignored after the object was
-    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference: here, the outcome `missing`
-    is ignored if an earlier row shows that the object was deleted or moved. The earlier row shows where the object is.
+    Rows with a finished outcome show this. Attempts without a result count, too: the object may be gone. The purge of a
+    copy is ignored after the object was restored. For Spark, `ledger.newest_conclusive` has the same rule, with one
+    difference: here, the outcome `missing` is ignored if an earlier row shows that the object was deleted or moved. The
+    earlier row shows where the object is.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)

@@ -15,7 +15,7 @@ ABSENT = "absent"  # the plan did not list the object, and no ledger shows that 
 MISSING = "missing"  # as `absent`, but something refers to the object
 OUTSIDE = "outside"  # entries refer to the object only by addresses that can lie outside the namespace
 RESTORED = "restored"  # a person brought the object back after the plan was made
-_STILL_THERE = (Outcome.RESTORED, Outcome.FAILED, Outcome.SKIPPED)  # after these, the object is in the store
+_STILL_THERE = (Outcome.RESTORED, Outcome.FAILED, Outcome.SKIPPED)  # after these outcomes, the object is in the store
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from retention_assets.tables import (
 from retention_assets.warehouse.reading import one_of
 
 _SHOWN = 10  # commits of an entry in an explanation
-_AFTER_SLASH = chr(ord("/") + 1)  # paths below a folder are sorted before this character, so row groups are skipped
+_AFTER_SLASH = chr(ord("/") + 1)  # the paths below FOLDER sort before FOLDER with this character
 _PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
 _RANGE_COLUMNS = pa.schema(
     [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
@@ -222,7 +222,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return self._kept.references.hides_old_objects(of_dump=of_dump)
 
     def _is_active(self, entry: Entry) -> bool:
-        """Return whether an active commit has the entry and no lifecycle rule releases it, as `commits_by_address`."""
+        """Return whether an active commit has the entry and no lifecycle rule releases it. See `commits_by_address`."""
         ends, _ = lifecycle_end(entry, self._kept.policy.lifecycle)
         is_due = ends is not None and ends <= self._kept.as_of
         return not is_due and any(self._kept.activity[one].active for one in entry.commits)

@@ -214,6 +214,6 @@ def _parts_of(warehouse: Warehouse, other: Repository) -> set[str]:
 
 
 def last_parts(location: str) -> set[str]:
-    """Return the last part of a location as it is written, and the one with escapes decoded and the path resolved."""
+    """Return the last part of a location: as it is written, and after escapes are decoded and the path is resolved."""
     text = location.split("?")[0].split("#")[0]
     return {one.rpartition("/")[2] for one in (text, resolved_path(unquote(text)))}

@@ -22,7 +22,7 @@ from retention_assets.state.records import amounts_in, newest_first, quarantined
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, STORAGE_INVENTORY, TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # other directories in a table are not ours
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # directories with other names are ignored
 _PLANS = 14  # plans in a trend: two weeks of daily plans
 _PROGRAM = "{program}"  # a placeholder for the command in a required action
 

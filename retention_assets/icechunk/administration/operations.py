@@ -203,10 +203,11 @@ class Operations:
             ) from error
 
     def _require_history(self, snapshot_id: bytes, tips: Collection[bytes]) -> None:
-        """Raise GuardRefused when the file of the snapshot, or of an ancestor before the first of `tips`, is missing.
+        """Raise GuardRefused when the file of the snapshot or of an ancestor is missing.
 
         A stopped sweep may have deleted ancestors of an expired snapshot. If a branch or tag named such a snapshot, all
-        plans would be refused. The ancestors of a tip are not read: if one is missing, all plans are refused already.
+        plans would be refused. The ancestors are read down to the first one in `tips`. This one and its ancestors are
+        not read: if one of these is missing, all plans are refused already.
         """
         at, name = snapshot_id, encode_id(snapshot_id)
         seen = set(tips) - {at}

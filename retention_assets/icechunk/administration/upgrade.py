@@ -57,8 +57,8 @@ def upgrade(
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
     Stop all writers of format 1 first. If one of them wrote to the repository since this upgrade or the interrupted one
-    began, the upgrade is refused. In this case, the repo object is removed, and the repository has format 1 again, if
-    nobody has edited the object and no old file is gone. The caller holds the repository's lease. `before_write`: as
+    began, the upgrade is refused. If nobody has edited the repo object, and no old file is gone, the object is then
+    removed, and the repository has format 1 again. The caller holds the repository's lease. `before_write`: as
     for `ObjectWriter`.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
     `upgraded`; errors of `IcechunkSource.state`; StoreError when an old file was not deleted.
@@ -124,7 +124,7 @@ def _require_nobody_wrote(
     made: Repo,
     writer: ObjectWriter,
 ) -> None:
-    """Refuse if a file that the new repo object was made from was changed since it was read, and remove the object.
+    """Refuse the upgrade, and remove the new repo object, if somebody changed a file after it was read for the object.
 
     The object does not have these changes. The object stays if somebody has already edited it. References,
     configuration and snapshots are compared: an expiration in format 1 gives snapshots other parents, and a collection

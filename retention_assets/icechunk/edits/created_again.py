@@ -2,8 +2,8 @@
 
 An interrupted sweep may not have recorded which references it removed. If somebody creates one again, nobody approved
 the deletion of the new one. So before a sweep removes references, it records a mark of each one. A later sweep compares
-these marks, and does not remove a reference that was created again. It does not remove one that is missing when it
-begins either: somebody may be about to create it again.
+these marks, and does not remove a reference that was created again. If a reference is missing when the later sweep
+begins, and somebody creates it again meanwhile, it is not removed either.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -64,7 +64,7 @@ def _mark(reader: ObjectReader, state: IcechunkState, reference: Reference) -> s
 def _created_since(reader: ObjectReader, state: IcechunkState, mark: str) -> set[tuple[RefKind, str | None]]:
     """Return the kinds and names of the references that somebody created since the mark (format 2).
 
-    The ops log does not name the references that an expiration removes, but those that somebody creates.
+    The ops log names the references that somebody creates, but not those that an expiration removes.
     """
     assert state.repo is not None
     updates = updates_since(reader, state.repo, datetime_of(int(mark), b""))

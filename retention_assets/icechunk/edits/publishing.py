@@ -47,7 +47,7 @@ class Published:
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
     etag: str | None  # of the repo object afterwards; None: format 1, or unknown
     left: int = 0  # snapshots and references that have expired but are not in the plan, and stay
-    new: frozenset[Reference] = frozenset()  # the plan deletes them, but they were made or moved since, and stay
+    new: frozenset[Reference] = frozenset()  # planned, but made or moved since the plan: they stay
     released: int = 0  # snapshots that this call released: an earlier sweep of the plan may have released others
 
 
@@ -65,8 +65,8 @@ def publish(
     Snapshots and references of the plan that are already gone are skipped. References that name another snapshot than
     at planning stay, and so do references that were made again or moved since the plan (see `_new_references`).
     Snapshots and references that have expired since the plan stay for the next plan. The caller holds the repository's
-    lease. `before_write` is called before each write, because after conflicts with other writers this can take longer
-    than a lease: it raises an error if the lease is lost. `accepted`: all references that the plan deletes, also those
+    lease. `before_write` is called before each write, and raises an error if the lease is lost: after conflicts with
+    other writers, the edits can take longer than a lease. `accepted`: all references that the plan deletes, also those
     that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
@@ -80,7 +80,7 @@ def publish(
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log, before_write)
     assert found is not None
-    # Every liveness check calls this. It is called here first, so that nothing is edited if a later check would fail.
+    # Every liveness check makes this check. It is made here, too, so that nothing is edited if a later one would fail.
     source.require_upgrade_complete(found.repo, _to_delete(planned))
     commits, reader = RepoCommits(access, clock, log, before_write=before_write), ObjectReader(access)
     done = _Done()
@@ -182,8 +182,8 @@ def _new_references(
     """Return the branches and tags that the plan deletes and that were made again or moved since the plan.
 
     `moved`: the references that were made or moved since the plan's cutoff. A plan deletes no reference that was made
-    or moved between its cutoff and the plan. So those that it deletes were made or moved after the plan, for example
-    by a person after a sweep of another plan, and nobody approved their deletion.
+    or moved between its cutoff and the plan. So a planned reference in `moved` was made or moved after the plan, for
+    example by a person after a sweep of another plan, and nobody approved its deletion.
     """
     there = planned.deleted.intersection(history.references())
     return frozenset(one for one in there if (one.kind, one.name) in moved)

@@ -105,7 +105,7 @@ def begin_publication(
 def interrupted_attempts(warehouse: Warehouse, plan: Plan) -> "list[Marks]":
     """Return the marks of each attempt that began, and did not record the edits that it applied.
 
-    Earlier versions recorded no marks, so they count as if no reference existed then.
+    Earlier versions recorded no marks. Their attempts count as if no reference existed then.
     """
     parts = plan.repository, PUBLICATIONS, plan.plan_hash
     interrupted = sorted({*warehouse.documents(*parts, _BEGUN)} - {*warehouse.documents(*parts)})

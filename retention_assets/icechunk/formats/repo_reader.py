@@ -58,7 +58,7 @@ class RefSlot(IntEnum):
     """Fields of a branch or tag."""
 
     NAME = 0
-    SNAPSHOT_INDEX = 1  # into the list of snapshots
+    SNAPSHOT_INDEX = 1  # index into the list of snapshots
 
 
 class SnapshotSlot(IntEnum):

@@ -89,7 +89,7 @@ def classified(
 
 
 def unchanged_until(age_cutoff: AgeCutoff, collect_overwritten: timedelta | None) -> Column:
-    """Return a time in microseconds; null: never. A file that is too young, or a kept backup, stays until then."""
+    """Return until when (µs since 1970) a file is young or a backup is kept; null: age does not change its state."""
     young = F.when(F.col("state") == YOUNG, age_cutoff.young_until(F.col("reason")))
     if collect_overwritten is None:
         return young

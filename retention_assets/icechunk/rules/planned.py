@@ -105,7 +105,7 @@ def expiration_within(
     while True:
         expiration = expire(stays)
         grown = stays.with_more(more_than_planned(planned, expiration))
-        if grown == stays:  # the expiration is within the plan, or nothing brings it there: then `publish` refuses it
+        if grown == stays:  # `publish` refuses an expiration that is still not within the plan
             return expiration, stays
         stays = grown
 

@@ -71,7 +71,7 @@ class Selection:
     decisions: Mapping[bytes, Decision]
     expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
-    held: frozenset[bytes]  # a hold names them, or they expired but are `Unapproved` or sessions may be open on them
+    held: frozenset[bytes]  # named by a hold, or expired but `Unapproved`, or expired but sessions may be open on them
 
     @property
     def in_use(self) -> frozenset[bytes]:
@@ -117,7 +117,7 @@ class _Due(NamedTuple):
     def outlasts(self, other: "_Due") -> bool:
         """Return whether this rule keeps the snapshot longer. Of equal times, the one with the lower rule id counts.
 
-        Of equal rule ids, the one with the lower reference counts.
+        If the rule ids are equal too, the lower reference counts.
         """
         if self.since == other.since:
             return self._order < other._order

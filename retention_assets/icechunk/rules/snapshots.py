@@ -212,7 +212,7 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
     """Return for each snapshot the nearest ancestor that is never released: a held snapshot or the root.
 
-    Left out are roots, and snapshots without such an ancestor because a snapshot of their history is missing.
+    Roots are left out, and so are snapshots without such an ancestor because a snapshot of their history is missing.
     """
     fixed = set(held)
     found: dict[bytes, bytes] = {}

@@ -54,8 +54,8 @@ def tips_left(
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
     deletes references does not name them in the ops log. Resets and deletions of references in `besides` do not count.
-    `updates`: newest first, as `updates_since` yields them. `parents`: of snapshots that the updates created, as
-    `former_parents` returns them. These parents were left, too.
+    `updates`: newest first, as `updates_since` yields them. `parents`: the result of `former_parents`. A branch left
+    each of these parents when the child was committed.
     """
     left: dict[bytes, datetime] = {}
     for update in updates:

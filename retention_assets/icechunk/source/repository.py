@@ -43,9 +43,9 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 from retention_assets.policy.rules import RefKind
 
-_READINGS = 10  # of all references, until no file changes meanwhile
-_FEWEST = 4  # readings, after which commits may have changed files meanwhile
-_ATTEMPTS = 3  # until only commits changed files meanwhile
+_READINGS = 10  # the most readings of the references, until no file changes during a reading
+_FEWEST = 4  # from this reading on, changes during a reading are allowed if only commits made them
+_ATTEMPTS = 3  # the most tries, until only commits made the changes
 _AT_ONCE = 16  # files read at once
 
 
@@ -72,7 +72,7 @@ class References:
         return replace(self, replaced=frozenset(earlier._heads() - self._heads()))
 
     def only_moved_on(self, snapshots: Mapping[bytes, Snapshot], known: Collection[bytes]) -> bool:
-        """Return whether new commits alone replaced the earlier snapshots: commits that are not in `known`.
+        """Return whether only new commits, which are not in `known`, replaced the earlier snapshots.
 
         Then no other branch or tag can have taken over an earlier snapshot without being seen: see `read_references`.
         """
@@ -94,9 +94,9 @@ def read_references(reader: ObjectReader) -> References:
     icechunk".
 
     Someone can create a tag at a snapshot, and then delete or reset the branch that named it. If this happens while the
-    files are read, both can be missed. So the files are listed before and after, and read again if one has changed. On
-    a busy repository, a file may change during each reading. Then `replaced` has the earlier snapshots, and commits
-    alone may have replaced them: see `References.only_moved_on`.
+    files are read, the snapshot can be missed. So the files are listed before and after, and read again if one has
+    changed. On a busy repository, a file may change during each reading. Then `replaced` has the earlier snapshots.
+    `References.only_moved_on` checks that only commits replaced them.
 
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError if references come and go in each reading.

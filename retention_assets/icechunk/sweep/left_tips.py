@@ -1,12 +1,12 @@
 """Finds the snapshots that branches and tags have left, and the branches and tags that were made or moved.
 
-Sessions may be open on both. A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag
-leaves its snapshot when it is deleted. In format 2, the ops log has these changes, but not the deletions by an
-expiration. Format 1 has no record of them, and the ops log that an upgrade reconstructs has no resets. So each plan
-also compares the references with those that earlier plans found. If a commit moved a branch, sessions began on the
-old tip until its child was written, and `in_use` uses the age of the child. In format 2, if the child has been removed
-from the history since then, the ops log has the time of the commit. A branch or tag that was made or moved since the
-cutoff is not deleted: a session may have begun on it, although its tip is old.
+Sessions may be open on these snapshots, and on these branches and tags. A branch leaves its tip when it is reset or
+deleted, or when the tip is amended. A tag leaves its snapshot when it is deleted. In format 2, the ops log has these
+changes, but not the deletions by an expiration. Format 1 has no record of the changes, and the ops log that an upgrade
+reconstructs has no resets. So each plan also compares the references with those that earlier plans found. If a commit
+moved a branch, sessions began on the old tip until its child was written, and `in_use` uses the age of the child. In
+format 2, if the child has been removed from the history since then, the ops log has the time of the commit. A branch or
+tag that was made or moved since the cutoff is not deleted: a session may have begun on it, although its tip is old.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -70,9 +70,10 @@ def _require_no_lost_tag(state: IcechunkState, heads: Heads, made_at: datetime, 
 def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_reset: bool) -> Iterator[bytes]:
     """Yield the snapshots in `heads` that their branch or tag has left since the plan.
 
-    If the ops log has each reset within `grace`, a tip that its branch left by a commit is left out. Without such a log
-    (in format 1, and within `grace` after an upgrade), this tip is yielded, too. There, a child that is younger than
-    the plan does not show that a commit moved the branch: a reset may have moved it, long after the child was written.
+    If the ops log has each reset within `grace`, a tip that its branch left by a commit is not yielded. Without such a
+    log (in format 1, and within `grace` after an upgrade), this tip is yielded, too. There, a child that is younger
+    than the plan does not show that a commit moved the branch: a reset may have moved it, long after the child was
+    written.
     """
     history = state.history
     for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):

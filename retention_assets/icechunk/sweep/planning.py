@@ -77,7 +77,7 @@ class IcechunkPlanParameters:
     settings: IcechunkSettings
     now: datetime
     run_id: str
-    terms: Mapping[str, str]  # `planned_terms`: an approval is for these settings
+    terms: Mapping[str, str]  # the settings for which the plan is approved; see `planned_terms`
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,8 @@ def inputs_of(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: Icec
         history=history_hash(state.history),
         snapshots=_snapshots_digest(basis),
         logs=encoded(retained.transaction_logs),
-        others="" if inputs.others.parts is None else None,  # the references of other repositories are not compared
+        # `None` makes the digest None: references of other repositories are not compared, so the plan is not reused.
+        others="" if inputs.others.parts is None else None,
         policy=parameters.policy.policy_hash,
         settings=parameters.settings.model_dump(mode="json"),
         terms=dict(parameters.terms),
@@ -265,7 +266,7 @@ def _reused_plan(
 ) -> Planned | None:
     """Store a plan with the objects of an earlier one. None: its objects cannot be reused.
 
-    The edits have the day of the plan, and so has its hash.
+    The edits depend on the day, so the plan gets edits and a hash of its own.
     """
     limit = parameters.settings.guards.max_live_shrink
     found = same_objects(spark, warehouse, same, parameters.day, limit)
@@ -323,7 +324,7 @@ def _new_plan(
 def _with_state(
     plan: Plan, parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs, digest: str
 ) -> Plan:
-    """Return the plan with its hash, and with everything that depends on when and where it is made."""
+    """Return the plan with its hash, and with everything that depends on its run and on the repository now."""
     references = hash_with_edits(history_hash(basis.state.history), basis.edits)
     warnings = _warnings(parameters, basis, inputs.unread), name_warnings(inputs.inventory), inputs.others.warnings
     return replace(
@@ -350,7 +351,7 @@ def _store(
     objects: PlanObjects,
 ) -> DataFrame:
     """Store the plan with its edits, its objects and all that later plans read, and return the stored candidates."""
-    # The due objects are stored without a settling time too, because a later plan may have one.
+    # The due objects are stored even if the settling time is zero, because a later plan may have another one.
     stored = keep_objects(warehouse, plan, objects, basis.heads(), (inputs.inventory.taken_at, basis.state.taken_at))
     keep_edits(warehouse, parameters.repository, plan.plan_hash, history_hash(basis.state.history), basis.edits)
     make_current(spark, warehouse, plan, objects, parameters.policy, inputs.inventory.frame)

@@ -36,11 +36,11 @@ class EarlierPlans:
     read_at: datetime
 
     def keep(self, day: date) -> None:
-        """Keep what the last plan of `day` read, while this plan replaces the rows of `day`."""
+        """Keep the metadata of the last plan of `day`, while this plan replaces the rows of `day`."""
         self.warehouse.keep_metadata(self.repository, REPOSITORY_HISTORY.name, day)
 
     def newest_entry_of(self, day: date) -> datetime | None:
-        """Return the newest entry of the ops log at the last plan of `day`; None: it is not known."""
+        """Return the time of the newest entry of the ops log at the last plan of `day`; None: it is not known."""
         metadata = self._metadata(day.isoformat())
         return metadata.details.logged_until if metadata else None
 
@@ -95,17 +95,17 @@ class EarlierPlans:
 def with_log(
     details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, day: date, cutoff: datetime
 ) -> Details:
-    """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
+    """Return the details of `repository_history` of `day`, with the time of the log's newest entry and `replaced`.
 
     `replaced` is the reason why `repo` cannot be a later version of a repo object that an earlier plan read; None: it
     can be one.
     The ops log of `repo` must have the entry that was the newest at each plan since `cutoff`, and at the newest plan
     before it. If a backup is missing, so that the log does not go back so far, `replaced` is None. If the object was
-    replaced, the newest entry at the day's last plan stays. Errors: CorruptFile when a backup of the repo object is
-    corrupt.
+    replaced, the details keep the time of the newest entry at the day's last plan. Errors: CorruptFile when a backup of
+    the repo object is corrupt.
     """
     newest, replaced = datetime_of(repo.latest_updates[0].updated_at, b""), _replaced(reader, repo, plans, cutoff)
-    if replaced:  # another plan of this day must still find it
+    if replaced:  # another plan of this day must refuse `repo`, too
         newest = plans.newest_entry_of(day) or newest
     return replace(details, logged_until=newest, replaced=replaced)
 

@@ -22,9 +22,8 @@ def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
     """Return `state` with the snapshots that cannot be as old as their writer says, each with its earliest time.
 
     This is the time at which the newest plan that did not list the snapshot read the history. Without an earlier plan,
-    all times are those of the writers. If the rows of the newest earlier plan cannot be read, the snapshots that an
-    older plan listed, or that the newest one corrected, are not new. Errors: as `EarlierPlans`; AccessDenied or
-    StoreError.
+    all times are those of the writers. If the rows of the newest earlier plan cannot be read, those of an older plan
+    are used, with the corrections of the newest plan. Errors: as `EarlierPlans`; AccessDenied or StoreError.
     """
     metadata, day = next(plans.since(state.taken_at), (None, ""))
     if metadata is None:
@@ -59,6 +58,6 @@ def _listed(plans: EarlierPlans, day: str, metadata: PartitionMetadata) -> Colle
         return None
     partition = plans.repository, table.name, day
     found = read_directory(warehouse, *partition, schema=table.schema, columns=columns)
-    if not warehouse.has_files(metadata.files, *partition):  # last: other files have other names
+    if not warehouse.has_files(metadata.files, *partition):  # checked last: another run writes files with other names
         return None
     return {decode_id(row["snapshot_id"]) for row in found.to_pylist() if row["listed"]}

@@ -234,7 +234,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
 def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
     """Open the Dagster instance in `home`, and make its SQLite files if they do not exist yet.
 
-    Only one command does this at a time. Two processes at the same time would damage the new files for good.
+    A lock lets one command after the other do this: two at the same time would damage the new files for good.
     Errors: ConfigurationError if the files cannot be opened or read.
     """
     lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)

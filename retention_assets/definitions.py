@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,15 +43,17 @@ ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts 
 def build_definitions(
     configuration: Configuration,
     *,
+    names: Collection[str] | None = None,
     clock: ClockResource | None = None,
     loggers: Mapping[str, dg.LoggerDefinition] | None = None,
     resources: Mapping[str, Any] | None = None,
     executor: dg.ExecutorDefinition | None = ONE_PROCESS,
 ) -> dg.Definitions:
-    """Return the Dagster definitions of all repositories.
+    """Return the Dagster definitions of the repositories.
 
     Args:
-        configuration: the configuration of the repositories.
+        configuration: the configuration of all repositories.
+        names: the repositories to define; None: all.
         clock: the clock to use instead of this machine's; not used if `resources` is given.
         loggers: further loggers.
         resources: the resources that all repositories share; None: new ones (`shared_resources`).
@@ -60,7 +62,7 @@ def build_definitions(
     if resources is None:
         warehouse = WarehouseResource(root=configuration.warehouse, shared=configuration.shared_warehouse)
         resources = shared_resources(configuration.spark, warehouse, clock or ClockResource())
-    repositories = configuration.repositories.values()
+    repositories = [one for one in configuration.repositories.values() if names is None or one.name in names]
     inventory_sensors, inventory_clients = _inventory_sensors(
         [one for one in repositories if not one.is_icechunk and one.lakefs.inventory]
     )
@@ -70,7 +72,7 @@ def build_definitions(
         jobs=list(chain(*jobs)),
         schedules=list(chain(*schedules)),
         sensors=[*inventory_sensors, *chain(*sensors)],
-        resources={**resources, **repository_resources(configuration, resources), **inventory_clients},
+        resources={**resources, **repository_resources(configuration, resources, names), **inventory_clients},
         loggers=loggers,
         executor=executor,
     )
@@ -100,12 +102,18 @@ def _tables_of_project(warehouse: WarehouseResource) -> dg.IOManagerDefinition:
     return tables
 
 
-def repository_resources(configuration: Configuration, shared: Mapping[str, Any]) -> dict[str, RepositoryResource]:
-    """Return the resource of each repository, which uses the warehouse and the clock of the shared resources."""
+def repository_resources(
+    configuration: Configuration, shared: Mapping[str, Any], names: Collection[str] | None = None
+) -> dict[str, RepositoryResource]:
+    """Return the resource of each repository, which uses the warehouse and the clock of the shared resources.
+
+    `names`: as in `build_definitions`.
+    """
     tables, clock = shared[WAREHOUSE], shared[CLOCK]
     return {
         repository_key(name): RepositoryResource(name=name, configured=configuration, tables=tables, clock=clock)
         for name in configuration.repositories
+        if names is None or name in names
     }
 
 

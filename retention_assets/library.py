@@ -86,7 +86,7 @@ class LakeRepository:
         day = _day(day) or utc_now().date()
         console = Console(stderr=True, quiet=not progress)
         with _PLANNING:
-            run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
+            run_job(self.configuration, self.name, plan_job(self.name), day, console, {FULL: "true"} if full else None)
             return load_plan(self._warehouse, self.name, day)
 
     def newest_plan(self, day: date | None = None) -> Plan:

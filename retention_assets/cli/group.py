@@ -298,23 +298,24 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JS
 
 def run_job(
     configuration: Configuration,
-    repositories: Sequence[str],
+    repository: str,
     job: str,
     day: date,
     tags: Mapping[str, str] | None = None,
+    beside: Sequence[str] = (),
 ) -> "FinishedRun":
     """Return the result of `runs.run_job`. Errors: as `runs.run_job`.
 
-    `repositories`: all repositories that this process works on, because settings of Java depend on their sizes.
+    `beside`: all repositories that this process works on, if there are several: settings of Java depend on their sizes.
     """
     from retention_assets.spark.sessions import start_early
 
     require_day(day.isoformat(), "--as-of")  # before Spark and Dagster, which take seconds
-    listed = [_objects_of(configuration, repository) for repository in repositories]
+    listed = [_objects_of(configuration, one) for one in beside or [repository]]
     start_early(configuration.spark, sum(listed) if all(listed) else 0)  # while Dagster is imported: both are slow
     from retention_assets.cli import runs
 
-    return runs.run_job(configuration, job, day, progress, tags)
+    return runs.run_job(configuration, repository, job, day, progress, tags)
 
 
 def _objects_of(configuration: Configuration, repository: str) -> int:

@@ -152,7 +152,7 @@ def make_plan(
     """
     from retention_assets.assets.runs import FULL, plan_job
 
-    run = run_job(configuration, beside, plan_job(repository), day, {FULL: "true"} if full else None)
+    run = run_job(configuration, repository, plan_job(repository), day, {FULL: "true"} if full else None, beside)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     for warning in made.warnings:
         warn(f"warning: {warning}")

@@ -61,9 +61,14 @@ class FinishedRun:
 
 
 def run_job(
-    configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
+    configuration: Configuration,
+    repository: str,
+    job: str,
+    day: date,
+    console: Console,
+    tags: Mapping[str, str] | None = None,
 ) -> FinishedRun:
-    """Run `job` for `day`, and return the successful run. `tags`: further tags of the run.
+    """Run a job of a repository for `day`, and return the successful run. `tags`: further tags of the run.
 
     Errors: the RetentionError that ended the run, or GuardRefused with all failed checks; ConfigurationError if the day
     cannot be planned; KeyboardInterrupt if a person ended the run.
@@ -72,7 +77,7 @@ def run_job(
     _require_usable_warehouse(configuration)
     with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
         end_dead_runs(instance)
-        definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
+        definitions = build_definitions(configuration, names=[repository], loggers={_PROGRESS: logger})
         run, events = _executed(definitions, job, day, instance, tags or {})
     if not run.is_success:
         if was_interrupted(events):

@@ -181,7 +181,7 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     load_plan(target.warehouse, repository, day)  # these refusals need no Spark; the sweep checks both again
     require_not_stopped(target.warehouse, repository)
     try:
-        run_job(configuration, [repository], sweep_job(repository), day)
+        run_job(configuration, repository, sweep_job(repository), day)
     except ObjectsFailed:  # the sweep ended, so there is a report
         _report(target, day, json_wanted=json_wanted)
         raise
@@ -211,10 +211,11 @@ def verify(context: click.Context, repositories: tuple[str, ...], every: bool, d
     from retention_assets.assets.runs import verify_job
 
     targets = targets_of(context, repositories, every=every)
+    names = [one.name for one in targets]
     checks, errors = dict[str, list[dict[str, Any]]](), list[RetentionError]()
     for target in targets:
         try:
-            run_job(target.configuration, [one.name for one in targets], verify_job(target.name), day)
+            run_job(target.configuration, target.name, verify_job(target.name), day, beside=names)
             checks[target.name] = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
         except RetentionError as error:
             errors.append(error)

@@ -32,6 +32,12 @@ def test_definitions_of_several_repositories_load_and_touch_nothing(tmp_path: Pa
     assert {key[1] for key in keys if key[0] == "orchard"} == {key[1] for key in keys if key[0] == "meadow"}
 
 
+def test_definitions_of_one_repository_have_its_jobs_and_no_others(tmp_path: Path) -> None:
+    made = build_definitions(configuration(tmp_path, "orchard", "meadow"), names=["meadow"])
+    dg.Definitions.validate_loadable(made)
+    assert snapshot(made) == snapshot(build_definitions(configuration(tmp_path, "meadow")))
+
+
 def test_the_asset_graph_equals_the_golden_file(tmp_path: Path) -> None:
     found = snapshot(build_definitions(configuration(tmp_path, "orchard")))
     agreed = json.loads(GOLDEN.read_text("utf-8"))

@@ -96,8 +96,8 @@ def test_java_starts_for_as_many_objects_as_the_newest_complete_listing_has(
             warehouse.write_metadata("orchard", STORAGE_INVENTORY.name, date(2026, 11, day), metadata)
     monkeypatch.setattr(Warehouse, "is_local", is_local)
     monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
-    monkeypatch.setattr(runs, "run_job", lambda _, job, *__: ran.append(job))
-    run_job(configured, ["orchard"], "orchard_plan", date(2026, 11, 3))
+    monkeypatch.setattr(runs, "run_job", lambda _, __, job, *___: ran.append(job))
+    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
     assert (started_for, ran) == ([500 if is_local else 0], ["orchard_plan"])
 
 
@@ -114,7 +114,7 @@ def test_java_starts_for_as_many_objects_as_a_local_repository_has_files_if_it_w
     monkeypatch.setattr(group, "_MOST_COUNTED", most)
     monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
     monkeypatch.setattr(runs, "run_job", lambda *_: None)
-    run_job(configured, ["orchard"], "orchard_plan", date(2026, 11, 3))
+    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
     assert started_for == [objects]
 
 
@@ -185,7 +185,7 @@ def test_a_command_marks_dead_runs_before_its_own_run(
         return dg.DagsterRun("orchard_plan", status=dg.DagsterRunStatus.SUCCESS), []
 
     monkeypatch.setattr(runs, "_executed", executed)
-    assert runs.run_job(made, "orchard_plan", date(2026, 11, 1), Console(stderr=True)).run_id
+    assert runs.run_job(made, "orchard", "orchard_plan", date(2026, 11, 1), Console(stderr=True)).run_id
 
 
 @ON_LINUX
@@ -382,7 +382,7 @@ def test_a_run_that_a_person_ended_is_no_failure(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(runs, "_executed", lambda *_: (SimpleNamespace(is_success=False), [event]))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
-        runs.run_job(configuration(tmp_path, "orchard"), "orchard_plan", date(2026, 11, 3), Console())
+        runs.run_job(configuration(tmp_path, "orchard"), "orchard", "orchard_plan", date(2026, 11, 3), Console())
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ class _Results:
         if self.ended_early:
             say(f"The last run ended early: {self.ended_early}")
         if self.was_cut_off:
-            say("A later run has not ended: it is still running, or it was interrupted. Then run its command again.")
+            say("A later run has not ended. If it is no longer running, it was interrupted: run its command again.")
         if self.failure:
             say(f"An object that failed: {self.failure[0]}: {self.failure[1]}")
 

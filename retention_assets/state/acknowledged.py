@@ -310,9 +310,9 @@ def _require_known(warehouse: Warehouse, used: Repository, addresses: Sequence[s
     if unknown:
         raise ConfigurationError(
             f"{repository}: {min(unknown)} is not the address of a known object ({len(unknown):,} of "
-            f"{counted(len(addresses), 'address', 'addresses')}): neither the last refused plan nor the last failed "
-            "verification missed it, and the newest tables do not have it. Nothing was acknowledged. Plan first, or "
-            f"verify: `retention plan {repository}`, `retention verify {repository}`. If objects are missing then, "
+            f"{counted(len(addresses), 'address', 'addresses')}): the last refused plan or failed verification "
+            "did not report it as missing, and the newest tables do not have it. Nothing was acknowledged. Plan first, "
+            f"or verify: `retention plan {repository}`, `retention verify {repository}`. If objects are missing then, "
             f"`retention acknowledge {repository}` shows the addresses that it accepts."
         )
 

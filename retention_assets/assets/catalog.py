@@ -17,7 +17,8 @@ CHECKS: Mapping[str, str] = {
     "metadata_exists": "Every snapshot and manifest that must stay is in the store, or is acknowledged as lost.",
     "manifests_whole": "Every live manifest has as many chunk references as its snapshots say.",
     "chunks_exist": "Every chunk that must stay is in the store, or is acknowledged as lost.",
-    "live_listed": "Every live address is in the listing, was deleted by a sweep, or is acknowledged as lost.",
+    "live_listed": "Every live address is in the listing, was deleted by a sweep, is acknowledged as lost, or is "
+    "younger than `grace`.",
     "live_not_empty": "If objects are listed, some of them are live.",
     "live_not_shrunk": "Since the last plan, the number of live addresses fell by at most guards.max_live_shrink.",
     "nothing_young": "Every candidate is older than `grace`. In lakeFS, an unreferenced candidate is also older than "

@@ -33,11 +33,14 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.cli.rendering import current_plan, open_table, print_amounts
+from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import require_day, utc_now
 from retention_assets.core.amounts import Amount, human_removal
 from retention_assets.errors import ConfigurationError, ObjectsFailed, RetentionError, TableContractError
 from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import (
     NO_BUDGET,
     approved_plans_of_other_days,
@@ -50,7 +53,15 @@ from retention_assets.state.approval import (
 from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.lease import require_not_stopped, unseen_lease
 from retention_assets.state.ledger import LEDGERS, first_failure, results_of, sweeps_of
-from retention_assets.state.plan import Plan, find_plan, last_plan_of, load_plan, require_plan
+from retention_assets.state.plan import (
+    Plan,
+    find_plan,
+    last_plan_of,
+    load_plan,
+    require_not_blocked,
+    require_plan,
+    require_same_policy,
+)
 from retention_assets.state.records import amounts_in, newest_of_day
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
@@ -178,14 +189,38 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     if dump_age is not None:
         configuration = configuration.with_dump_age(repository, dump_age)
     require_day(day.isoformat(), "--as-of")
-    load_plan(target.warehouse, repository, day)  # these refusals need no Spark; the sweep checks both again
-    require_not_stopped(target.warehouse, repository)
+    _require_sweepable(target, day)
     try:
         run_job(configuration, repository, sweep_job(repository), day)
     except ObjectsFailed:  # the sweep ended, so there is a report
         _report(target, day, json_wanted=json_wanted)
         raise
     _report(target, day, json_wanted=json_wanted)
+
+
+def _require_sweepable(target: Target, day: date) -> None:
+    """Raise the refusals of a sweep that need neither Spark nor a server. The sweep checks all of this again."""
+    warehouse, repository = target.warehouse, target.repository
+    plan = load_plan(warehouse, target.name, day)
+    require_not_stopped(warehouse, target.name)
+    require_not_blocked(plan)
+    if policy := _policy_of_files(repository):
+        require_same_policy(plan, policy.policy_hash)
+    single_machine = repository.settings.sweep.single_machine
+    unseen = unseen_lease(warehouse, target.name, repository.storage, single_machine=single_machine)
+    if refusal := unseen or approval_of(warehouse, repository, plan, utc_now()).refusal:
+        raise refusal
+
+
+def _policy_of_files(repository: Repository) -> Policy | SnapshotPolicy | None:
+    """Return the policy of a repository; None if it has the rules of a server. Errors: ConfigurationError."""
+    if repository.is_icechunk:
+        from retention_assets.icechunk.source.opening import snapshot_policy
+
+        return snapshot_policy(repository)
+    from retention_assets.lakefs.source.opening import SERVER, policy_of_files  # this import takes half a second
+
+    return None if SERVER in repository.settings.policy else policy_of_files(repository)
 
 
 @cli.command(

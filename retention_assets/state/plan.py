@@ -360,6 +360,27 @@ def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: st
     return plan
 
 
+def require_not_blocked(plan: Plan) -> None:
+    """Raise GuardRefused if no sweep may execute the plan."""
+    if plan.blocked:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
+
+
+def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
+    """Raise GuardRefused if the plan was made under another policy than the one with this hash.
+
+    `undone`: completes the message "Nothing ...".
+    """
+    if policy_hash != plan.policy_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
+            f"{plan.again}"
+        )
+
+
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the newest plan of the day `until` or an earlier day, by the time it was made; None if there is none."""
     document = _last_document(warehouse, repository, until)

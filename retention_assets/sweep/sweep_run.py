@@ -42,7 +42,9 @@ from retention_assets.state.plan import (
     load_plan,
     planned_heads,
     planned_objects,
+    require_not_blocked,
     require_plan,
+    require_same_policy,
 )
 from retention_assets.state.quarantine import marker_of, prepare_directory, quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
@@ -252,12 +254,8 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
     """
     require_outside(sweep.warehouse.root, sweep.opened.repository)
     require_same_location(sweep.warehouse, sweep.opened.repository)
-    if plan.blocked:
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
-        )
-    _require_same_policy(plan, policy_hash)
+    require_not_blocked(plan)
+    require_same_policy(plan, policy_hash)
     candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
     require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
     return candidates, planned_heads(sweep.warehouse, plan)
@@ -266,19 +264,7 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
 def require_unchanged(plan: Plan, opened: AnyRepository) -> None:
     """Raise GuardRefused if the settings or the policy were changed during the sweep, for example by a new hold."""
     require_same_settings(plan, opened.repository)
-    _require_same_policy(plan, opened.policy().policy_hash, "more was deleted")
-
-
-def _require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
-    """Raise GuardRefused if the plan was made under another policy than the one with this hash.
-
-    `undone`: completes the message "Nothing ...".
-    """
-    if policy_hash != plan.policy_hash:
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
-            f"{plan.again}"
-        )
+    require_same_policy(plan, opened.policy().policy_hash, "more was deleted")
 
 
 def require_same_settings(plan: Plan, used: Repository) -> None:

@@ -1,6 +1,7 @@
 """Refusals of commands, before a run begins or at its end: what was not done, and the remedy."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,12 +10,15 @@ import pytest
 
 from retention_assets.cli import sweeping
 from retention_assets.cli.group import with_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
+from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.spark import sessions
 from retention_assets.state import lease
 from retention_assets.state.acknowledged import record_missing
-from retention_assets.state.plan import keep_plan
+from retention_assets.state.approval import approve, planned_terms, withdraw_approval
+from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.records import write_record
 from retention_assets.sweep.sweep_run import objects_failed
 from retention_assets.warehouse.warehouse import Warehouse
@@ -136,6 +140,7 @@ def test_a_sweep_with_failed_objects_ends_with_an_error(
     keep_plan(warehouse, plan)
     write_record(warehouse, a_record(deleted=3, failed=2))
     monkeypatch.setattr(sweeping, "run_job", failing)
+    monkeypatch.setattr(sweeping, "_require_sweepable", lambda *_: None)  # nobody approved the plan
     answer = project.run("sweep")
     assert answer.status == 3
     assert re.search(r"failed\W+2 ", answer.out), "the report is printed before the error"
@@ -179,11 +184,7 @@ def test_a_refusal_that_needs_no_spark_starts_no_session(
     status: int,
     told: str,
 ) -> None:
-    def started(*_: object) -> None:
-        raise AssertionError("a Spark session is started")
-
-    monkeypatch.setattr(sessions, "start_early", started)
-    monkeypatch.setattr(sessions, "started", started)
+    without_spark(monkeypatch)
     project.write(mode="quarantine")
     warehouse = Warehouse(str(project.warehouse))
     keep_plan(warehouse, a_plan())
@@ -191,6 +192,89 @@ def test_a_refusal_that_needs_no_spark_starts_no_session(
         lease.stop_sweeps(warehouse, project.name, "ada", utc_now())
     message = refused(status, project, *command)
     assert told in message
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("a Spark session is started")
+
+    monkeypatch.setattr(sessions, "start_early", started)
+    monkeypatch.setattr(sessions, "started", started)
+
+
+def lapse(warehouse: Warehouse, plan: Plan) -> None:
+    keep_plan(warehouse, replace(plan, made_at=plan.made_at - timedelta(days=8)))
+
+
+def block(warehouse: Warehouse, plan: Plan) -> None:
+    keep_plan(warehouse, replace(plan, blocked="the staged list is newer."))
+
+
+def change_the_policy(warehouse: Warehouse, plan: Plan) -> None:
+    keep_plan(warehouse, replace(plan, policy_hash="of other rules"))
+
+
+def approve_for_deletion(warehouse: Warehouse, plan: Plan) -> None:
+    terms = {**plan.terms, "mode": "delete"}
+    approve(warehouse, plan.repository, plan.day, plan.plan_hash, "ada", utc_now(), timedelta(days=7), terms)
+
+
+def approve_and_withdraw(warehouse: Warehouse, plan: Plan) -> None:
+    approve_for_deletion(warehouse, plan)
+    withdraw_approval(warehouse, plan.repository, plan.day, "ada", utc_now())
+
+
+def raise_grace(warehouse: Warehouse, plan: Plan) -> None:
+    keep_plan(warehouse, replace(plan, terms={**plan.terms, "grace": "9d"}))
+
+
+UNAPPROVED = {
+    "not approved": (keep_plan, "is not approved. Nothing was deleted. Approve it: `retention approve orchard"),
+    "lapsed": (lapse, "longer ago than approval.life (7d)"),
+    "withdrawn": (approve_and_withdraw, "ada withdrew the approval"),
+    "approved for another mode": (approve_for_deletion, "mode was delete, is quarantine"),
+    "planned with other settings": (raise_grace, "settings were changed since the plan was made: grace was 9d"),
+    "blocked": (block, "the staged list is newer. Nothing was deleted. Correct this, then plan again"),
+    "planned under another policy": (change_the_policy, "the policy was changed after the plan was made"),
+}
+
+
+@pytest.mark.parametrize("source", ["files", "server"])
+@pytest.mark.parametrize(("change", "told"), UNAPPROVED.values(), ids=UNAPPROVED)
+def test_a_sweep_that_the_approval_does_not_cover_starts_no_spark_session(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Warehouse, Plan], None],
+    told: str,
+    source: str,
+) -> None:
+    without_spark(monkeypatch)
+    project.write(mode="quarantine", policy=["gc_rules.json"] if source == "files" else ["server"])
+    repository, warehouse = load_configuration(project.file).repository(project.name), Warehouse(str(project.warehouse))
+    made = replace(
+        a_plan(utc_now().date()),
+        policy_hash=policy_of_files(repository).policy_hash,
+        terms=planned_terms(repository),
+        made_at=utc_now(),
+    )
+    keep_plan(warehouse, made)
+    change(warehouse, made)
+    command = ("sweep", "--as-of", made.day.isoformat())
+    if source == "server" and change is change_the_policy:  # only the sweep asks the server for its rules
+        told = "is not approved"
+    message = refused(1, project, *command)
+    assert told in message
+    assert "Nothing was deleted" in message
+    assert not (project.warehouse / project.name / "leases").exists()
+
+
+def test_a_sweep_whose_lease_other_machines_do_not_see_starts_no_spark_session(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    project.write(mode="quarantine", storage="s3://lake/orchard", policy=["server"])
+    keep_plan(Warehouse(str(project.warehouse)), a_plan())
+    assert "set repositories.orchard.sweep.single_machine to true" in refused(1, project, "sweep", "--as-of", DAY)
 
 
 def test_a_restore_without_a_selection_is_refused(project: Project) -> None:

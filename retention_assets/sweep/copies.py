@@ -197,27 +197,29 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     ledger does not say that the object was moved, every row of this plan that is not `skipped` counts, too. Null: there
     is no such attempt or row.
 
-    `busy_at` is the same without the restores that have recorded a result for the object. Only a sweep's worker can
-    delete what a restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
+    `busy_at` is the same without the restores that have recorded a result for the object, and without the sweeps that
+    have recorded it as moved: they have no request left that could delete what a restore brings back. So a restore that
+    failed, or whose object is gone again, can be repeated at once.
     """
     key = ["folder", "address"]
     # The same order as in `finished_of`.
     latest = F.struct("fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome")
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
     is_of_restore = (F.col("outcome") == Outcome.RESTORED) | F.col("detail").startswith(NOT_RESTORED)
+    is_harmless = is_of_restore | (F.col("outcome") == Outcome.QUARANTINED)
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
     # Attempts after the object was moved are those of a restore or purge.
     is_of_undo = f"coalesce(end.outcome = '{Outcome.QUARANTINED}' and one.fence > end.fence, false)"
     is_open = f"not array_contains(with_result, one.fence) and not {is_of_undo}"
     open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
-    is_busy = "not array_contains(restores, one.fence)"
+    is_busy = "not array_contains(harmless, one.fence)"
     busy_at = F.expr(f"array_max(transform(filter(tries, one -> {is_busy}), one -> one.at))")
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
         F.collect_set(F.when(F.col("outcome") != Outcome.SKIPPED, F.struct("fence", "at"))).alias("tries"),
-        F.collect_set(F.when(is_of_restore, F.col("fence"))).alias("restores"),
+        F.collect_set(F.when(is_harmless, F.col("fence"))).alias("harmless"),
         F.collect_set(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
         F.collect_set(F.when(~is_attempt, F.col("fence"))).alias("with_result"),
         F.max("fence").alias("fence"),
@@ -231,7 +233,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
         .withColumn("open_at", F.max("open_at").over(Window.partitionBy("address")))  # of all plans
         .withColumn("tried_at", F.greatest("open_at", F.when(~F.col("recorded"), F.col("tried_at"))))
         .withColumn("busy_at", F.greatest("open_at", F.when(~F.col("recorded"), busy_at)))
-        .drop("attempts", "with_result", "open_at", "tries", "restores")
+        .drop("attempts", "with_result", "open_at", "tries", "harmless")
         .where("recorded OR has_copy")
     )
 

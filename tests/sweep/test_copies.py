@@ -30,6 +30,7 @@ from retention_assets.state.records import read_records
 from retention_assets.sweep import purges, undo_engine, verification
 from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.copies import Undo
+from retention_assets.sweep.actions import GONE_AGAIN
 from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
@@ -225,6 +226,30 @@ def test_the_failure_of_a_restore_does_not_shorten_the_wait_for_a_sweep(
 
 
 def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
+@pytest.mark.parametrize("by", [None, "sweep", "purge"])
+def test_a_restore_whose_object_somebody_removed_is_repeated_at_once_if_no_other_run_may_process_the_object(
+    spark: SparkSession, tmp_path: Path, by: str | None
+) -> None:
+    world, lines = a_world(tmp_path), list[str]()
+    plan = another_plan(world, 1)
+    if by == "sweep":  # it was interrupted, and a later sweep found what it had moved
+        write_rows(world, plan, 1, Outcome.ATTEMPTED)
+    moved(world, plan, fence=3)
+    write_rows(world, plan, 4, Outcome.ATTEMPTED)
+    write_rows(world, plan, 4, Outcome.RESTORED, detail=GONE_AGAIN)  # the copy stays
+    if by == "purge":
+        write_rows(world, plan, 5, Outcome.ATTEMPTED)
+    here = replace(undo(spark, world), log=lines.append)
+    if by:
+        with pytest.raises(GuardRefused, match="no object in quarantine matches"):
+            restore(here, selected("a"))
+        (line,) = [line for line in lines if "may still be processing 1 object" in line]
+        assert f"can be restored after {world.now + timedelta(minutes=20):%Y-%m-%d %H:%M}:" in line
+        world.wait(minutes=21)  # sweep.window and five minutes
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+    assert world.stored()["a"] == content("a")
+
+
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = a_world(tmp_path)

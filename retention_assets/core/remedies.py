@@ -74,7 +74,8 @@ REMEDIES: Mapping[str, str] = {
     "quarantine_is_whole": (
         "If copies are missing after an interrupted purge, purge again. Else check that the quarantine is mounted, or "
         "find out who removed them. If copies in an earlier quarantine were not checked, mount it or give access to "
-        "it, and verify again. If purged objects have copies: `retention purge`."
+        "it, and verify again. If purged objects have copies: `retention purge`, with `quarantine.url` set to their "
+        "quarantine."
     ),
     "totals_hold": _CHANGED,
     "records_follow": _CHANGED,

@@ -255,10 +255,14 @@ def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
     The columns are folder, address, and `url` of the other quarantine. `rows`: see `with_folders`.
     """
     key = ["folder", "address"]
-    elsewhere = moves_of(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
     finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
+    return attempted_places(rows).where(F.col("url") != url).join(finished, on=key, how="left_anti")
+
+
+def attempted_places(rows: DataFrame) -> DataFrame:
+    """Return where sweeps attempted to move each object: folder, address, and `url` of the quarantine."""
     without_folder = F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
-    return elsewhere.select(*key, without_folder).join(finished, on=key, how="left_anti")
+    return moves_of(rows).select("folder", "address", without_folder)
 
 
 def quarantine_of_copy(url: str) -> Column:

@@ -27,9 +27,10 @@ from retention_assets.state.ledger import (
     with_went_at,
 )
 from retention_assets.state.plan import Plan, planned_objects
-from retention_assets.state.quarantine import QuarantineLocation
+from retention_assets.state.quarantine import OBJECTS, QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecord, copy_name, fingerprint, read_records
 from retention_assets.sweep.copies import (
+    attempted_places,
     attempted_since,
     list_quarantine,
     look_into,
@@ -130,8 +131,9 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     """Check that each quarantined object has a copy of the right size, and that purged objects have none.
 
     A copy in an earlier quarantine is looked up there. The check fails if that quarantine cannot be seen, and does not
-    call the copy missing. All other copies pass, and the detail has their number: a sweep made them and did not delete
-    the originals. Copies that a restore or purge may be processing pass, too.
+    call the copy missing. Copies of purged objects are looked for only in the earlier quarantines that can be seen. All
+    other copies pass, and the detail has their number: a sweep made them and did not delete the originals. Copies that
+    a restore or purge may be processing pass, too.
 
     `ledger`: see `VerificationInputs.ledger`.
     """
@@ -139,10 +141,14 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     if not inputs.locations:
         return CheckResult(check, True, "nothing was moved")
     access = inputs.locations[0].access
-    moved = _moved(with_folders(inputs.rows()), access.url)
+    rows = with_folders(inputs.rows())
+    moved = _moved(rows, access.url)
     of_copy, of_purged = ["folder", "address"], ledger.where(F.col("outcome") == Outcome.PURGED).select("address")
+    # An interrupted sweep may have left a copy in an earlier quarantine, and a later one moved the object to this one.
+    tried = attempted_places(rows).join(of_purged, on="address", how="left_semi")
+    places = moved.select("url", "folder").unionByName(tried.select("url", "folder"))
     with CachedFrames() as frames:
-        earlier = look_into(inputs.spark, moved.where(F.col("url") != access.url), access.options, frames)
+        earlier = look_into(inputs.spark, places.where(F.col("url") != access.url), access.options, frames)
         listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
         copies = frames.cache(listed.copies.withColumn("url", F.lit(access.url)).unionByName(earlier.copies))
         seen = copies.withColumnRenamed("current_size", "size")
@@ -187,12 +193,12 @@ class _Copies:
     surplus: int
     surplus_bytes: int
     purged: int  # objects that a ledger calls purged, with a surplus copy
-    first_purged: str | None
+    first_purged: str | None  # the location of the first of these copies
 
     @classmethod
     def counted(cls, without_copy: DataFrame, surplus: DataFrame, of_purged: DataFrame) -> Self:
         """Count the moved objects without a seen copy, the surplus copies, and those of purged objects."""
-        folder = F.concat_ws("/", "url", "folder")
+        folder, copy = F.concat_ws("/", "url", "folder"), F.concat_ws("/", "url", "folder", F.lit(OBJECTS), "address")
         without = without_copy.agg(
             F.count_if(~F.col("is_unseen")),
             F.min(F.when(~F.col("is_unseen"), F.col("detail"))),
@@ -201,7 +207,7 @@ class _Copies:
         ).collect()[0]
         more = surplus.agg(F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))).collect()[0]
         purged = surplus.join(of_purged, on="address", how="left_semi")
-        return cls(*without, *more, *purged.agg(F.count_distinct("address"), F.min("address")).collect()[0])
+        return cls(*without, *more, *purged.agg(F.count_distinct("address"), F.min(copy)).collect()[0])
 
     @property
     def has_any(self) -> bool:

@@ -1,6 +1,7 @@
 """Surplus copies in quarantine, which no ledger calls quarantined: they are shown, restored if needed, and purged."""
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -20,7 +21,7 @@ from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.state.acknowledged import acknowledge
 from retention_assets.state.lease import MARGIN, release_lease, take_lease
 from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
@@ -29,8 +30,8 @@ from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
 from retention_assets.sweep import purges, undo_engine, verification
 from retention_assets.sweep import undo as undoing
-from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.actions import GONE_AGAIN
+from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
@@ -225,7 +226,6 @@ def test_the_failure_of_a_restore_does_not_shorten_the_wait_for_a_sweep(
     assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
 
 
-def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
 @pytest.mark.parametrize("by", [None, "sweep", "purge"])
 def test_a_restore_whose_object_somebody_removed_is_repeated_at_once_if_no_other_run_may_process_the_object(
     spark: SparkSession, tmp_path: Path, by: str | None
@@ -250,6 +250,7 @@ def test_a_restore_whose_object_somebody_removed_is_repeated_at_once_if_no_other
     assert world.stored()["a"] == content("a")
 
 
+def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = a_world(tmp_path)
@@ -706,12 +707,33 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
 ) -> None:
     world = a_world(tmp_path)
     first, second = another_plan(world, 1), another_plan(world, 2)
-    copied_not_deleted(world, first)
+    copy = copied_not_deleted(world, first)
     moved(world, second)
     write_rows(world, second, 5, Outcome.PURGED)
     found = check_result(spark, world, first, second)
     assert not found.passed
-    assert f"1 object still has a copy, although the ledger calls it purged, {address('a')} first" in found.detail
+    assert f"1 object still has a copy, although the ledger calls it purged, file://{copy} first" in found.detail
+
+
+def test_verification_finds_the_copy_of_a_purged_object_that_an_interrupted_sweep_left_in_an_earlier_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, earlier = a_world(tmp_path), tmp_path / "earlier"
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    location = QuarantineLocation(StoreAccess(f"file://{earlier}"), place(world, first).folder)
+    write_rows(world, first, 1, Outcome.ATTEMPTED, detail=location.url)  # and then the sweep was interrupted
+    left = earlier / location.path(address("a"))
+    left.parent.mkdir(parents=True)
+    left.write_bytes(content("a"))
+    moved(world, second).unlink()
+    write_rows(world, second, 5, Outcome.PURGED, detail=OF_COPY)
+    found = check_result(spark, world, first, second)
+    assert (found.passed, found.value) == (False, 1)
+    assert f"1 object still has a copy, although the ledger calls it purged, file://{left} first" in found.detail
+    left.unlink()
+    assert check_result(spark, world, first, second).passed
+    shutil.rmtree(earlier)  # a quarantine that nobody needs any more may go
+    assert check_result(spark, world, first, second).passed
 
 
 def test_verification_looks_for_a_copy_in_the_quarantine_to_which_it_was_moved(

@@ -25,9 +25,10 @@ from retention_assets.warehouse.table_cache import TableCache
 class LiveNow:
     """The live addresses of a repository, for a purge in a `with` block; see `LiveAddresses`.
 
-    The first call opens the source. Later calls do not read the same files again, and use the day of the first call.
-    Each call reads the policy, because someone may add a hold during a purge. References of `others` count only for
-    objects that sweeps of this repository worked on. The end of the block releases the rows of the last call.
+    The first call opens the source. Later calls do not read the same files again, and use the day of the first call,
+    unless the policy of a lakeFS repository was changed. Each call reads the policy, because someone may add a hold
+    during a purge. References of `others` count only for objects that sweeps of this repository worked on. The end of
+    the block releases the rows of the last call.
     """
 
     def __init__(self, undo: Undo, others: Sequence[Repository]) -> None:

@@ -134,9 +134,10 @@ def moved_and_surplus(
 
     A row is one of two kinds:
 
-        moved    the ledger says that the object was moved; or the object is missing from the repository, and its copy
-                 is in quarantine
-        surplus  a copy is in quarantine, and the object is still at its path
+        moved    the ledger says that the object was moved; or a copy is in quarantine, and no object of the size in
+                 the ledger is at the path
+        surplus  a copy is in quarantine, an object of the size in the ledger is at the path, and the ledger does not
+                 say that the object was moved
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in

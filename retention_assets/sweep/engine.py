@@ -213,7 +213,7 @@ class LedgerEngine:
         return amounts_of(self.ledger())
 
     def failed_in_sweeps(self) -> int:
-        """Return how many objects failed in sweeps, without objects that failed only in a restore or a purge."""
+        """Return how many objects failed and are not finished. A finished object fails only in a restore or a purge."""
         rows = self._rows()
         failed = latest_of(rows).where(F.col("outcome") == Outcome.FAILED)
         return failed.join(finished_of(rows), on="address", how="left_anti").count()

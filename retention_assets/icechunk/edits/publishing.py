@@ -69,9 +69,10 @@ def publish(
     other writers, the edits can take longer than a lease. `accepted`: all references that the plan deletes, also those
     that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
-    new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
-    as `expiration_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
-    `updates_since` and `former_parents`; SourceError, StoreError and CorruptFile of reading and writing.
+    new snapshot, or (in format 2) was the tip of a reference since the plan, when the repository has another format
+    than planned, and as `expiration_v1`, `expired` and `collected`; SourceError as
+    `IcechunkSource.require_upgrade_complete`, `updates_since` and `former_parents`; SourceError, StoreError and
+    CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()

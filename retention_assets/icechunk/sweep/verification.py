@@ -88,9 +88,10 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
 
 
 def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
-    """Return the addresses of all files that a plan would keep now, also of files that need not exist.
+    """Return the addresses of all files that are needed if no snapshot expires, also of files that need not exist.
 
     These are the files that references and holds keep, and the files that snapshots younger than the grace period need.
+    In format 2, they are also the files that any snapshot in the repo object needs.
     A restored snapshot is young, and its manifests and chunks may still be in quarantine.
     Snapshots and manifests that earlier runs read are not read again, so the content of a lost file is known from such
     a run. Errors: GuardRefused if a needed file is lost that no run ever read, and as `require_not_replaced`.

@@ -346,7 +346,8 @@ class ObjectCopier:
         """Copy objects, ten at a time. Return each verified copy, or the reason why there is none, in the order given.
 
         An object without a copy has one of these outcomes: `missing`; `skipped`: another object is at the path;
-        `failed`; `attempted`: the deadline was exceeded before the copy started. A store's error is not raised.
+        `failed`; `attempted`: the deadline was exceeded before a request to copy succeeded. A store's error is not
+        raised.
 
         After a failure of the store itself, no further copy starts. Copies in local files are on the disk when this
         returns, so that a power failure after the deletion of the originals does not lose them.

@@ -74,10 +74,10 @@ class S3Deletion:
     since 2025). S3 then requires s3:GetObject besides s3:DeleteObject. A request for a version has no ETag, because S3
     accepts only one of the two.
 
-    If a store rejects the condition, this request and all later ones are sent without conditions. If a store ignores
-    the condition, it deletes any object at the path, and no response shows this. MinIO always ignores the condition.
-    versitygw and moto ignore it in bulk requests. Without `in_bulk`, or with the option `disable_bulk_delete`, each
-    object has a request of its own, and these servers honour its condition.
+    If a store rejects the condition, the request is sent again without it. If that request succeeds, all later ones are
+    sent without conditions. If a store ignores the condition, it deletes any object at the path, and no response shows
+    this. MinIO always ignores the condition. versitygw and moto ignore it in bulk requests. Without `in_bulk`, or with
+    the option `disable_bulk_delete`, each object has a request of its own, and these servers honour its condition.
     """
 
     def __init__(self, access: StoreAccess, *, conditional: bool, in_bulk: bool, connections: int) -> None:

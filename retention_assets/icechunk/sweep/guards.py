@@ -51,10 +51,10 @@ def referenced_exist(
     listing_cutoff: AgeCutoff,
     acknowledged: DataFrame,
 ) -> Referenced:
-    """Check that every object of `live` is in the listing, or was written after the listing and exists in the store.
+    """Check that every object of `live` is in the listing, or is in the store and not older than `listing_cutoff`.
 
-    If an unlisted object exists and is older than `listing_cutoff`, the check fails: the listing is incomplete, so
-    other objects may be missing from it too.
+    Such a young object may have been written after the listing. If an unlisted object exists and is older, the check
+    fails: the listing is incomplete, so other objects may be missing from it too.
     `acknowledged`: the addresses that a person acknowledged as lost. These objects need not exist.
     Source: docs/safety.md, "Objects that are lost".
     """
@@ -91,7 +91,7 @@ def referenced_exist(
         return Referenced(CheckResult(guard, False, detail, overlooked, remedy=INCOMPLETE_LISTING), lost)
     return _passed(
         guard,
-        f"no referenced object is missing; {counted(count, 'was', 'were')} written after the listing",
+        f"no referenced object is missing; {counted(count, 'is', 'are')} younger than `grace` and not in the listing",
         lost,
     )
 

@@ -199,7 +199,7 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
 
 
 def _require_sweepable(target: Target, day: date) -> None:
-    """Raise the refusals of a sweep that need neither Spark nor a server. The sweep checks all of this again."""
+    """Refuse a sweep if this is possible without Spark and without a server. The sweep makes these checks again."""
     warehouse, repository = target.warehouse, target.repository
     plan = load_plan(warehouse, target.name, day)
     require_not_stopped(warehouse, target.name)

@@ -208,9 +208,9 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 def purge(target: Target, versions: bool, approved: str | None, json_wanted: bool) -> None:
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
-    A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
-    The purge also deletes the versions that the bucket keeps of these copies, and the lists of objects (manifests) in
-    the quarantine that belong to plans without copies.
+    A copy is due if it was in quarantine longer than `quarantine.keep`, if an earlier purge left it, or if its original
+    is still in the repository. The purge also deletes the versions that the bucket keeps of these copies, and the lists
+    of objects (manifests) in the quarantine that belong to plans without copies.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.state.lease import require_not_stopped
@@ -374,7 +374,7 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
     With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, cache files that
-    were merged into larger ones, and the object lists of plans that nobody swept and that are older than
+    no run reads any more, and the object lists of plans that nobody swept and that are older than
     `warehouse_keep.tables`, `grace` and `approval.life`. If `warehouse_keep.plans` is set, it also removes the
     documents of plans that nobody swept and that are older than `warehouse_keep.plans`. Everything that a plan, sweep,
     restore, purge or verification needs stays. If a repository is refused, the command goes on with the others.

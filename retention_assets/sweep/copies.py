@@ -193,14 +193,14 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
     `end` is the latest finished outcome of the object, with its detail and time; null if the object has none.
 
-    `tried_at` is the time of the newest attempt of a sweep that has recorded no result for the object: its worker may
-    still be running. Attempts under other plans count, too: their workers may delete the object at its path. If the
-    ledger does not say that the object was moved, every row of this plan that is not `skipped` counts, too. Null: there
-    is no such attempt or row.
+    `tried_at` is the time of the newest attempt of a sweep without a result: its worker may still be running. If Spark
+    loses a worker, another one attempts the object again, so each attempt needs a result of its own. Attempts under
+    other plans count, too: their workers may delete the object at its path. If the ledger does not say that the object
+    was moved, every row of this plan that is not `skipped` counts, too. Null: there is no such attempt or row.
 
     `busy_at` is the same without the restores that have recorded a result for the object, and without the sweeps that
-    have recorded it as moved: they have no request left that could delete what a restore brings back. So a restore that
-    failed, or whose object is gone again, can be repeated at once.
+    have recorded it as moved: if no attempt of theirs is open, they have no request left that could delete what a
+    restore brings back. So a restore that failed, or whose object is gone again, can be repeated at once.
     """
     key = ["folder", "address"]
     # The same order as in `finished_of`.
@@ -211,7 +211,9 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
     # Attempts after the object was moved are those of a restore or purge.
     is_of_undo = f"coalesce(end.outcome = '{Outcome.QUARANTINED}' and one.fence > end.fence, false)"
-    is_open = f"not array_contains(with_result, one.fence) and not {is_of_undo}"
+    is_later = "two.fence = one.fence and two.at >= one.at"
+    has_result = f"size(filter(results, two -> {is_later})) >= size(filter(attempts, two -> {is_later}))"
+    is_open = f"not {has_result} and not {is_of_undo}"
     open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
     is_busy = "not array_contains(harmless, one.fence)"
     busy_at = F.expr(f"array_max(transform(filter(tries, one -> {is_busy}), one -> one.at))")
@@ -221,8 +223,8 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
         F.collect_set(F.when(F.col("outcome") != Outcome.SKIPPED, F.struct("fence", "at"))).alias("tries"),
         F.collect_set(F.when(is_harmless, F.col("fence"))).alias("harmless"),
-        F.collect_set(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
-        F.collect_set(F.when(~is_attempt, F.col("fence"))).alias("with_result"),
+        F.collect_list(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
+        F.collect_list(F.when(~is_attempt, F.struct("fence", "at"))).alias("results"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
     )
@@ -234,7 +236,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
         .withColumn("open_at", F.max("open_at").over(Window.partitionBy("address")))  # of all plans
         .withColumn("tried_at", F.greatest("open_at", F.when(~F.col("recorded"), F.col("tried_at"))))
         .withColumn("busy_at", F.greatest("open_at", F.when(~F.col("recorded"), busy_at)))
-        .drop("attempts", "with_result", "open_at", "tries", "harmless")
+        .drop("attempts", "results", "open_at", "tries", "harmless")
         .where("recorded OR has_copy")
     )
 

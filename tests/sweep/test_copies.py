@@ -250,6 +250,39 @@ def test_a_restore_whose_object_somebody_removed_is_repeated_at_once_if_no_other
     assert world.stored()["a"] == content("a")
 
 
+@pytest.mark.parametrize("restored_before", [False, True], ids=["moved", "restored_before"])
+def test_an_object_is_not_restored_while_a_worker_that_spark_lost_may_still_delete_it(
+    spark: SparkSession, tmp_path: Path, restored_before: bool
+) -> None:
+    """Another worker of the same sweep moved the object. The worker that was lost has recorded no result."""
+    world, lines = a_world(tmp_path), list[str]()
+    plan = another_plan(world, 1)
+    write_rows(world, plan, 3, Outcome.ATTEMPTED)
+    world.wait(minutes=2)
+    moved(world, plan, fence=3)
+    if restored_before:
+        write_rows(world, plan, 4, Outcome.ATTEMPTED)
+        write_rows(world, plan, 4, Outcome.RESTORED, detail=GONE_AGAIN)  # the copy stays
+    with pytest.raises(GuardRefused, match="no object in quarantine matches"):
+        restore(replace(undo(spark, world), log=lines.append), selected("a"))
+    (line,) = [line for line in lines if "may still be processing 1 object" in line]
+    assert f"can be restored after {world.now + timedelta(minutes=18):%Y-%m-%d %H:%M}:" in line
+    world.wait(minutes=19)  # sweep.window and five minutes
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+    assert world.stored()["a"] == content("a")
+
+
+def test_an_object_that_is_attempted_again_after_a_failure_is_restored_at_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    write_rows(world, plan, 3, Outcome.ATTEMPTED, Outcome.FAILED)
+    world.wait(minutes=2)
+    moved(world, plan, fence=3)
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+
+
 def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

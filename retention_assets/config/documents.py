@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from retention_assets.errors import ConfigurationError
 
@@ -154,6 +155,23 @@ def wrong_keys(
     # A value that may be a text or a mapping has two problems if it is null.
     without = {f"{one.removesuffix(_NO_VALUE)}{_MAPPING}" for one in found if one.endswith(_NO_VALUE)}
     return [one for one in dict.fromkeys(found) if one not in without]
+
+
+def problem_in(document: object, shape: Any) -> str | None:
+    """Return the first wrong key of a JSON document of the warehouse, with the reason; None: it has this shape.
+
+    `shape`: a `TypedDict`, a dataclass, or a type such as `dict[str, str]`. Texts do not count as numbers.
+    """
+    try:
+        _adapter(shape).validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        return wrong_keys(error)[0]
+    return None
+
+
+@cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
 
 
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:

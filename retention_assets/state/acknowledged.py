@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import pyarrow as pa
+from pydantic import AwareDatetime
 
 from retention_assets.config.configuration import INTERNAL, Repository
 from retention_assets.core.amounts import counted
@@ -48,6 +49,14 @@ _SCHEMA = pa.schema(
         pa.field("at", TIMESTAMP, nullable=False),
     ]
 )
+
+
+class _Missing(TypedDict):
+    """The keys of the document `MISSING`. Earlier versions did not write all of them."""
+
+    guard: str
+    at: NotRequired[AwareDatetime]
+    addresses: NotRequired[list[str]]
 
 
 def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
@@ -169,7 +178,7 @@ def _record(
 def changed_entry(warehouse: Warehouse, repository: str, records: Sequence[Mapping[str, Any]]) -> str:
     """Return which entry of lost objects does not agree with the audit records, and why; empty: all agree."""
     acknowledged = [one["published"] for one in records if one["kind"] == _KIND and one["published"]]
-    digests = {one["file"]: one["digest"] for one in acknowledged}
+    digests = {str(one.get("file")): one.get("digest") for one in acknowledged}
     for name in _files(warehouse, repository):
         rows = warehouse.read_rows(repository, ACKNOWLEDGED, name).to_pylist()
         lost = [row["address"] for row in rows if row["kind"] == LOST]
@@ -220,16 +229,20 @@ def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses:
     """
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     if not addresses:
-        last = warehouse.read_document(repository, MISSING)
+        last = _read_missing(warehouse, repository)
         if last is None or last["guard"] != guard or _FOUND_AT in last:
             return
         document = {**last, _FOUND_AT: at.isoformat()}  # `noticed_as_lost` still needs the addresses
     warehouse.write_document(document, repository, MISSING)
 
 
+def _read_missing(warehouse: Warehouse, repository: str) -> dict[str, Any] | None:
+    return warehouse.read_document(repository, MISSING, shape=_Missing)
+
+
 def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> set[str]:
     """Return the addresses that are acknowledged as lost, or that were missing or found again since `since`."""
-    document = warehouse.read_document(repository, MISSING)
+    document = _read_missing(warehouse, repository)
     is_recent = document is not None and datetime.fromisoformat(document.get("at", since.isoformat())) >= since
     missing = document.get("addresses", []) if document is not None and is_recent else []
     entries = _newest_entries(warehouse, repository)
@@ -241,8 +254,8 @@ def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
 
     The list is empty when no check failed, or when the same check has found all objects since then.
     """
-    document = warehouse.read_document(repository, MISSING)
-    return [] if document is None or _FOUND_AT in document else [str(one) for one in document.get("addresses", ())]
+    document = _read_missing(warehouse, repository)
+    return [] if document is None or _FOUND_AT in document else document.get("addresses", [])
 
 
 def still_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> list[str]:
@@ -297,7 +310,7 @@ def _require_known(warehouse: Warehouse, used: Repository, addresses: Sequence[s
     plan that cannot read a snapshot writes no table that has its name. Errors: ConfigurationError.
     """
     repository = used.name
-    document = warehouse.read_document(repository, MISSING) or {}
+    document = _read_missing(warehouse, repository) or {}
     unknown = set(addresses).difference(document.get("addresses", ()))
     if used.is_icechunk:
         unknown = {one for one in unknown if not _SNAPSHOT.fullmatch(one)}

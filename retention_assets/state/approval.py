@@ -17,6 +17,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.documents import problem_in
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Limits
 from retention_assets.core.amounts import Amount, counted, human_share, sum_of
@@ -512,7 +513,7 @@ def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
     with suppress(TypeError, ValueError):
         found = Approval(**document)
         has_zone = datetime.fromisoformat(found.approved_at).tzinfo is not None
-        if has_zone and isinstance(found.terms, dict) and found.plan_hash == plan_hash:
+        if has_zone and problem_in(document, Approval) is None and found.plan_hash == plan_hash:
             return found
     return None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from itertools import product
 from pathlib import Path
+from typing import TypedDict
 
 from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.config.locations import overlap
@@ -23,6 +24,11 @@ from retention_assets.warehouse.warehouse import Warehouse
 _LOCATION = "place.json"
 
 
+class _Location(TypedDict):
+    namespace: str
+    storage: str
+
+
 def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
@@ -31,7 +37,7 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
     refused, too.
     """
     warehouse.write_layout()
-    location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)
+    location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION, shape=_Location)
     if bound != location and bound is not None and plans_with_ledgers(warehouse, repository.name):
         raise GuardRefused(
             f"{repository.name}: its ledgers in the warehouse belong to namespace {bound.get('namespace')}, storage "
@@ -55,7 +61,7 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
     same time. The other name may be in another configuration file, with another spelling of the same location.
     """
     for name in warehouse.directories():
-        bound = None if name == repository.name else warehouse.read_document(name, _LOCATION)
+        bound = None if name == repository.name else warehouse.read_document(name, _LOCATION, shape=_Location)
         locations = [bound[key] for key in location if bound.get(key)] if bound else []
         if any(overlap(one, other) for one, other in product(locations, location.values())):
             raise GuardRefused(
@@ -103,13 +109,13 @@ def require_of_storage(repository: str, day: date, storage: str | None, tables: 
 
 def is_bound_elsewhere(warehouse: Warehouse, repository: Repository) -> bool:
     """Return whether the tables of the repository belong to another location than the configured one."""
-    bound = warehouse.read_document(repository.name, _LOCATION)
+    bound = warehouse.read_document(repository.name, _LOCATION, shape=_Location)
     return bound is not None and bound != _location(repository)
 
 
 def are_of_location(terms: Mapping[str, str], warehouse: Warehouse, repository: str) -> bool:
     """Return whether a plan with these `terms` was made at the location to which the repository's tables are bound."""
-    bound = warehouse.read_document(repository, _LOCATION)
+    bound = warehouse.read_document(repository, _LOCATION, shape=_Location)
     return bound is not None and all(terms.get(key) == value for key, value in bound.items())
 
 

@@ -10,11 +10,13 @@ newest record. This fingerprint shows whether that record was changed or removed
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
+
+from pydantic import AwareDatetime
 
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
@@ -40,6 +42,16 @@ class Lease:
     number: int  # of the newest document of this lease
     until: datetime
     life: timedelta
+
+
+class _Document(TypedDict):
+    """The keys that the document of a lease must have."""
+
+    holder: str
+    fence: int
+    at: AwareDatetime
+    until: AwareDatetime
+    released: bool
 
 
 def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime, life: timedelta) -> Lease:
@@ -317,27 +329,13 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
         return 0, None
     parts = repository, LEASES, _name(number)
     try:
-        document = warehouse.read_document(*parts)
-    except TableContractError:
-        document = {}
-    if document is not None and not _is_whole(document):
+        return number, warehouse.read_document(*parts, shape=_Document)
+    except TableContractError as error:
         raise TableContractError(
             f"{warehouse.location(*parts)}: this newest lease is damaged, so it is unknown whether a run holds it. "
             "Nothing was changed or deleted. Make sure that no sweep, restore or purge runs. Then a new lease takes "
             f"its place: `retention stop {repository}`, and then `retention resume {repository}`."
-        )
-    return number, document
-
-
-def _is_whole(document: Mapping[str, Any]) -> bool:
-    """Return whether a lease document has values of the right kinds."""
-    try:
-        times = [datetime.fromisoformat(document[key]) for key in ("at", "until")]
-        kinds = str, int, bool
-        values = document["holder"], document["fence"], document["released"]
-    except (KeyError, TypeError, ValueError):
-        return False
-    return all(time.tzinfo for time in times) and all(map(isinstance, values, kinds))
+        ) from error
 
 
 def _newest_number(warehouse: Warehouse, repository: str) -> int:

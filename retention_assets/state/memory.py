@@ -11,7 +11,9 @@ plans and sweeps also read the sets that are not included. Source: promises 10 a
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+
+from pydantic import AfterValidator
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.lease import MARGIN
@@ -26,9 +28,36 @@ MEMORY = "memory"
 NEWEST_MEMORY = "newest.json"  # document in `MEMORY`: the name and the `seen_at` of the memory that was stored last
 _ROWS = "_rows.json"  # document of due objects: the number of rows, the times of the state, and the included plans
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
+_WITHOUT_DUE = (
+    f"Copy it from a backup of the warehouse. If there is none, remove this file and the directory {DUE_OBJECTS.name} "
+    "of the repository: the settling time of all objects then begins again."
+)
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 _LONGEST_READ = timedelta(hours=1)  # assumption: a plan reads the references of a repository in less time
 LONGEST_WRITE = timedelta(days=1)  # if a plan is older and its data is incomplete, the plan was interrupted
+
+
+class NewestMemory(TypedDict):
+    """The keys of the document `NEWEST_MEMORY`."""
+
+    name: str
+    seen_at: datetime
+
+
+class _NewestDue(TypedDict):
+    """The keys of the document `_NEWEST_DUE`."""
+
+    name: str
+    seen_at: str
+
+
+class _Rows(TypedDict):
+    """The keys of the document `_ROWS`. Earlier versions did not write all of them."""
+
+    rows: int
+    seen_at: NotRequired[str]
+    seen_until: NotRequired[Annotated[str, AfterValidator(time_in_name)]]
+    includes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +85,7 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
     ahead = [warehouse.location(repository, *parts) for parts in found if parts[1][: len(latest)] > latest]
     memories = [name for table, name in found if table == MEMORY]
-    newest = (warehouse.read_document(repository, MEMORY, NEWEST_MEMORY) or {}).get("name", "")
+    newest = (warehouse.read_document(repository, MEMORY, NEWEST_MEMORY, shape=NewestMemory) or {}).get("name", "")
     also = f" and {warehouse.location(repository, MEMORY, NEWEST_MEMORY)}" if newest[: len(latest)] > latest else ""
     remedy = (
         f"If a clock was wrong at that time, remove what it stored{also}. Later plans then use the memory of the "
@@ -186,7 +215,7 @@ def _stored(warehouse: Warehouse, repository: str) -> tuple[dict[str, dict[str, 
     If the due objects of that plan were lost, the directory does not exist any more. None: no plan has stored due
     objects.
     """
-    known = warehouse.read_document(repository, _NEWEST_DUE)  # first: another plan may store a newer state meanwhile
+    known = _read_newest_due(warehouse, repository)  # first: another plan may store a newer state meanwhile
     documents = _documents(warehouse, repository)
     seen = {name: _seen(documents, name) for name in documents}
     if known:
@@ -203,10 +232,18 @@ def _documents(warehouse: Warehouse, repository: str) -> dict[str, dict[str, Any
     parts, documents = (repository, DUE_OBJECTS.name), dict[str, dict[str, Any]]()
     for name in warehouse.directories(*parts):
         if warehouse.is_complete(*parts, name):
-            document = warehouse.read_document(*parts, name, _ROWS)
+            document = _rows_of(warehouse, *parts, name)
             if document is not None or not any(documents.values()):
                 documents[name] = document or {}
     return documents
+
+
+def _rows_of(warehouse: Warehouse, *parts: str) -> dict[str, Any] | None:
+    return warehouse.read_document(*parts, _ROWS, shape=_Rows, remedy=_WITHOUT_DUE)
+
+
+def _read_newest_due(warehouse: Warehouse, repository: str) -> dict[str, Any] | None:
+    return warehouse.read_document(repository, _NEWEST_DUE, shape=_NewestDue, remedy=_WITHOUT_DUE)
 
 
 def _seen(documents: Mapping[str, Mapping[str, Any]], name: str, key: str = "seen_at") -> str:
@@ -245,7 +282,7 @@ def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: st
 
     from retention_assets.spark.frames import opened_files
 
-    written = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS)
+    written = _rows_of(warehouse, repository, DUE_OBJECTS.name, name)
     if written is not None:  # earlier versions did not write this document
         _require_due(warehouse, repository, name, written["rows"])
     directory = warehouse.location(repository, DUE_OBJECTS.name, name)
@@ -279,7 +316,7 @@ def keep_due(
     from retention_assets.warehouse.table_writer import write_counted
 
     parts, seen_at = (plan.repository, DUE_OBJECTS.name, made_name(plan)), made_at_name(min(read_at))
-    if warehouse.read_document(*parts, _ROWS) is None:
+    if _rows_of(warehouse, *parts) is None:
         if isinstance(due, Plan):
             written = _copy_due(warehouse, due, parts)
         else:
@@ -304,12 +341,12 @@ def _copy_due(warehouse: Warehouse, known: Plan, target: Sequence[str]) -> int:
     """Copy the due objects of the plan `known`, and return how many objects these are. Errors: as `due_objects_of`."""
     source = known.repository, DUE_OBJECTS.name, _due_of(warehouse, known)
     warehouse.copy_table(source, target)
-    return int((warehouse.read_document(*source, _ROWS) or {}).get("rows", 0))
+    return int((_rows_of(warehouse, *source) or {}).get("rows", 0))
 
 
 def _keep_newest(warehouse: Warehouse, plan: Plan, seen_at: str) -> None:
     """Store the name of the plan, unless the stored plan saw a newer state. A plan from the future does not count."""
-    known = warehouse.read_document(plan.repository, _NEWEST_DUE)
+    known = _read_newest_due(warehouse, plan.repository)
     if known is None or not seen_at < known["seen_at"] <= made_at_name(plan.made_at + MARGIN):
         document = {"name": made_name(plan), "seen_at": seen_at}
         warehouse.write_document(document, plan.repository, _NEWEST_DUE)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from retention_assets.config.documents import plain
+from retention_assets.config.documents import plain, problem_in
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.states import STATES
 from retention_assets.errors import GuardRefused, TableContractError, brief
@@ -83,6 +83,12 @@ class Plan:
         """Return the plan as a JSON document."""
         document: dict[str, Any] = plain(self)
         return document
+
+
+class _Terms(TypedDict):
+    """The keys of a plan's document that are read although another version may have written it."""
+
+    terms: NotRequired[dict[str, str]]
 
 
 def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: str) -> str:
@@ -203,13 +209,18 @@ def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[
 
 def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
     """Return the heads of branches and tags at planning. Errors: GuardRefused when they are no longer stored."""
-    document = warehouse.read_document(plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
-    if document is None:
+    heads = _read_heads(warehouse, plan.repository, f"{plan.plan_hash}.json")
+    if heads is None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the heads of branches and tags at planning are no longer stored. Nothing "
             f"was deleted. {plan.again}"
         )
-    return Heads(**document)
+    return heads
+
+
+def _read_heads(warehouse: Warehouse, repository: str, name: str) -> Heads | None:
+    document = warehouse.read_document(repository, PLANNED_HEADS, name, shape=Heads)
+    return Heads(document["branches"], document["tags"]) if document else None
 
 
 def heads_since(
@@ -233,8 +244,8 @@ def heads_since(
             found.append((made_at, next_at, name))
         if day == newest_day:
             next_at = made_at
-    documents = [(one, warehouse.read_document(repository, PLANNED_HEADS, one[2])) for one in reversed(found)]
-    return [(made_at, end, Heads(**document)) for (made_at, end, _), document in documents if document is not None]
+    stored_heads = [(one, _read_heads(warehouse, repository, one[2])) for one in reversed(found)]
+    return [(made_at, end, heads) for (made_at, end, _), heads in stored_heads if heads is not None]
 
 
 def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:
@@ -249,9 +260,9 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
         for name in warehouse.documents(repository, PLANS, day_of_plan):
             if name == CURRENT or not _may_name(name, wanted):
                 continue
-            document = warehouse.read_document(repository, PLANS, day_of_plan, name)
-            if document and document["plan_hash"].startswith(wanted):
-                found[document["plan_hash"]] = _plan(document, repository)
+            plan = plan_made(warehouse, repository, day_of_plan, name.removesuffix(".json"))
+            if plan and plan.plan_hash.startswith(wanted):
+                found[plan.plan_hash] = plan
     if len(found) == 1:
         return next(iter(found.values()))
     problem = f"{len(found)} plans were" if found else "no plan was"
@@ -268,7 +279,7 @@ def current_day_of(warehouse: Warehouse, repository: str, plan_hash: str) -> dat
     """Return the newest day whose current plan has this hash; None if no day has such a current plan."""
     for day in reversed(warehouse.directories(repository, PLANS)):
         document = warehouse.read_document(repository, PLANS, day, CURRENT)
-        if document and document["plan_hash"] == plan_hash:
+        if document and document.get("plan_hash") == plan_hash:
             return date.fromisoformat(day)
     return None
 
@@ -315,7 +326,7 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
             f"{repository}: there is no current plan of {day}. Nothing was deleted. "
             f"Make one: `retention plan {repository} --as-of {day}`."
         )
-    return _plan(document, repository)
+    return _plan(document, repository, day.isoformat())
 
 
 def plan_made(warehouse: Warehouse, repository: str, day: str, name: str) -> Plan | None:
@@ -324,7 +335,7 @@ def plan_made(warehouse: Warehouse, repository: str, day: str, name: str) -> Pla
     Errors: TableContractError if another version wrote it.
     """
     document = warehouse.read_document(repository, PLANS, day, f"{name}.json")
-    return _plan(document, repository) if document else None
+    return None if document is None else _plan(document, repository, day)
 
 
 def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
@@ -340,7 +351,7 @@ def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
         document = warehouse.read_document(repository, PLANS, day.isoformat(), max(made)) if made else None
         if document is None:
             raise
-        return _plan(document, repository)
+        return _plan(document, repository, day.isoformat())
 
 
 def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: str, *, undone: str = "changed") -> Plan:
@@ -383,21 +394,21 @@ def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted
 
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the newest plan of the day `until` or an earlier day, by the time it was made; None if there is none."""
-    document = _last_document(warehouse, repository, until)
-    return _plan(document, repository) if document else None
+    name, day = _last_document(warehouse, repository, until)
+    return plan_made(warehouse, repository, day, name.removesuffix(".json")) if name else None
 
 
 def last_terms(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
     """Return the `terms` of the newest plan; empty if there is no plan, or if an earlier version made it."""
-    return (_last_document(warehouse, repository, date.max) or {}).get("terms", {})
+    name, day = _last_document(warehouse, repository, date.max)
+    document = warehouse.read_document(repository, PLANS, day, name, shape=_Terms) if name else None
+    return (document or {}).get("terms", {})
 
 
-def _last_document(warehouse: Warehouse, repository: str, until: date) -> dict[str, Any] | None:
+def _last_document(warehouse: Warehouse, repository: str, until: date) -> tuple[str, str]:
+    """Return (name, day) of the document of the newest plan; two empty texts if there is none."""
     plans = [(name, day) for name, day in documents_of_plans(warehouse, repository) if day <= until.isoformat()]
-    if not plans:
-        return None
-    name, day = plans[-1]
-    return warehouse.read_document(repository, PLANS, day, name)
+    return plans[-1] if plans else ("", "")
 
 
 def documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
@@ -406,14 +417,14 @@ def documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str,
     return sorted((name, day) for day, name in files if name != CURRENT)
 
 
-def _plan(document: Mapping[str, Any], repository: str) -> Plan:
-    """Return the plan in a document that is stored under the name of `repository`.
+def _plan(document: Mapping[str, Any], repository: str, day: str) -> Plan:
+    """Return the plan in a document that is stored under the name of `repository`, in the directory of this `day`.
 
     Errors: TableContractError if the plan is of another repository. Its sweep would take the lease, and write the
     ledger, under that name: two sweeps could run at once. TableContractError also if another version wrote it.
     """
     made_for = document.get("repository", repository)
-    if made_for != repository:
+    if isinstance(made_for, str) and made_for != repository:
         raise TableContractError(
             f"{repository}: the directory of this name in the warehouse has a plan of the repository {made_for}, for "
             f"the day {document.get('day')}. The directory was renamed or copied. Nothing was changed or deleted. Name "
@@ -431,16 +442,18 @@ def _plan(document: Mapping[str, Any], repository: str) -> Plan:
             "duplicates": tuple(Duplicate(**one) for one in document.get("duplicates", ())),
             **{name: _timestamp(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
         }
-        return Plan(**fields)
+        plan = Plan(**fields)
+        if problem := problem_in(document, Plan):
+            raise ValueError(problem)
+        return plan
     except (AttributeError, TypeError, KeyError, ValueError) as error:
         problem = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else f"cannot be read ({error})"
         if unknown := sorted(document.keys() - Plan.__dataclass_fields__.keys()):
             problem = f"has the unknown field {unknown[0]!r}"
-        name, day = document.get("repository", "?"), document.get("day", "DAY")
         raise TableContractError(
-            f"{name}: the plan of {day} was written by another version, or is damaged: it {problem}. Nothing was "
-            f"deleted. Plan again: `retention plan {name} --as-of {day}`. If the plan was swept, copy its document "
-            "from a backup of the warehouse instead."
+            f"{repository}: the plan of {day} was written by another version, or is damaged: it {problem}. Nothing "
+            f"was deleted. Plan again: `retention plan {repository} --as-of {day}`. If the plan was swept, copy its "
+            "document from a backup of the warehouse instead."
         ) from error
 
 

@@ -5,6 +5,7 @@ its hash, so that a plan can be explained after the policy has changed.
 """
 
 from datetime import date
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,12 @@ from retention_assets.warehouse.warehouse import SUCCESS, Rows, Warehouse, has_r
 
 _COMPLETED = "completed"  # has one document for each completed plan
 POLICIES = "policies"  # has one document for each policy
+
+
+class _Completed(TypedDict):
+    """The key of a document in `_COMPLETED` that is read."""
+
+    policy_run: str
 
 
 def policy_versions(
@@ -60,7 +67,8 @@ def record_completed(warehouse: Warehouse, repository: str, day: date, plan_hash
 
 def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
     """Return the runs under whose rules a plan was completed."""
-    return frozenset(document["policy_run"] for document in warehouse.read_documents(repository, _COMPLETED))
+    documents = warehouse.read_documents(repository, _COMPLETED, shape=_Completed)
+    return frozenset(document["policy_run"] for document in documents)
 
 
 def keep_policy(warehouse: Warehouse, repository: str, policy: Policy | SnapshotPolicy) -> None:

@@ -191,7 +191,7 @@ def _not_created(access: StoreAccess, problem: object) -> StoreError:
 
 
 def _markers(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
-    return warehouse.read_document(repository, _MARKERS) or {}
+    return warehouse.read_document(repository, _MARKERS, shape=dict[str, str]) or {}
 
 
 def _is_empty(access: StoreAccess) -> bool:

@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from itertools import batched
-from typing import Any
+from typing import Any, NotRequired, TypedDict
+
+from pydantic import AwareDatetime
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import FromEnvironment
@@ -100,6 +102,36 @@ def record_without_plan(
     )
 
 
+class AmountDocument(TypedDict):
+    """An `Amount` in a JSON document."""
+
+    objects: int
+    bytes: int
+
+
+class _Document(TypedDict):
+    """The keys of a record that are read. Earlier versions did not write all keys of a `Record`."""
+
+    kind: str
+    repository: str
+    day: date
+    mode: str
+    plan_hash: str
+    outcomes: dict[str, AmountDocument]
+    approved_by: str
+    approved_at: str
+    fence: int
+    run_id: str
+    started: AwareDatetime
+    ended: AwareDatetime
+    ledger_digest: str | None
+    published: NotRequired[dict[str, Any] | None]
+    ended_early: NotRequired[str | None]
+    terms: NotRequired[dict[str, str] | None]
+    in_quarantine: NotRequired[AmountDocument | None]
+    previous: str
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
     """An audit record as stored in the warehouse."""
@@ -144,7 +176,7 @@ class Seal:
         newest = max((int(name.partition("-")[0]) for name in self.copies(repository)), default=0)
         for name in record_names(warehouse, repository):
             if name == written or int(name.removesuffix(".json")) > newest:
-                document = warehouse.read_document(repository, RECORDS, name)
+                document = _read(warehouse, repository, name)
                 assert document is not None
                 content = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
                 ObjectWriter(self.witness).create(f"{repository}/{copy_name(name, document)}", content)
@@ -236,7 +268,7 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
     """
     for _ in range(_TRIES):
         names = record_names(warehouse, record.repository)
-        before = warehouse.read_document(record.repository, RECORDS, names[-1]) if names else None
+        before = _read(warehouse, record.repository, names[-1]) if names else None
         name = f"{int(names[-1].removesuffix('.json')) + 1 if names else 1:08d}.json"
         document = {**asdict(record), "previous": _FIRST if before is None else fingerprint(before)}
         if warehouse.create_document(seal.signed(document), record.repository, RECORDS, name):
@@ -253,13 +285,18 @@ def record_names(warehouse: Warehouse, repository: str) -> list[str]:
     return [name for name in warehouse.documents(repository, RECORDS) if _NAME.fullmatch(name)]
 
 
+def _read(warehouse: Warehouse, repository: str, name: str) -> dict[str, Any] | None:
+    """Return a record; None if it does not exist. Errors: TableContractError if it is damaged."""
+    return warehouse.read_document(repository, RECORDS, name, shape=_Document)
+
+
 def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord]:
     """Yield all records, in order. If a record was removed, `follows` of the next record is false."""
     previous = _FIRST
     for number, name in enumerate(record_names(warehouse, repository), start=1):
-        document = warehouse.read_document(repository, RECORDS, name)
+        document = _read(warehouse, repository, name)
         assert document is not None
-        yield StoredRecord(name, document, document.get("previous") == previous and name == f"{number:08d}.json")
+        yield StoredRecord(name, document, document["previous"] == previous and name == f"{number:08d}.json")
         previous = fingerprint(document)
 
 
@@ -282,7 +319,7 @@ def newest_of_day(warehouse: Warehouse, repository: str, day: str) -> Mapping[st
 
 def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
     """Return the totals of the ledger of the plan, by outcome, as a record has them."""
-    return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}
+    return {outcome: _amount(amount) for outcome, amount in record["outcomes"].items()}
 
 
 def quarantined_in(record: Mapping[str, Any]) -> Amount:
@@ -292,14 +329,18 @@ def quarantined_in(record: Mapping[str, Any]) -> Amount:
     purge skipped.
     """
     found = record.get("in_quarantine")
-    return amounts_in(record).get(Outcome.QUARANTINED, Amount()) if found is None else Amount(**found)
+    return amounts_in(record).get(Outcome.QUARANTINED, Amount()) if found is None else _amount(found)
+
+
+def _amount(document: AmountDocument) -> Amount:
+    return Amount(document["objects"], document["bytes"])
 
 
 def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name, document) of all records, the newest first. Records are read in small batches, when needed."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for names in batched(reversed(record_names(warehouse, repository)), _AT_ONCE):
-            documents = pool.map(lambda name: warehouse.read_document(repository, RECORDS, name), names)
+            documents = pool.map(lambda name: _read(warehouse, repository, name), names)
             yield from ((name, one) for name, one in zip(names, documents, strict=True) if one is not None)
 
 
@@ -308,14 +349,13 @@ def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
     names = record_names(warehouse, repository)
     if not names:
         return None
-    parts = repository, RECORDS, names[-1]
     try:
-        document = warehouse.read_document(*parts)
+        document = _read(warehouse, repository, names[-1])
     except TableContractError as error:
         raise TableContractError(
-            f"{warehouse.location(*parts)}: the newest record is damaged. Nothing was changed or deleted. Copy it from "
-            "a backup of the warehouse, or from the witness. If there is no copy, move it out of this directory: "
-            "`retention verify` then reports that it is gone."
+            f"{warehouse.location(repository, RECORDS, names[-1])}: the newest record is damaged. Nothing was changed "
+            "or deleted. Copy it from a backup of the warehouse, or from the witness. If there is no copy, move it out "
+            "of this directory: `retention verify` then reports that it is gone."
         ) from error
     return None if document is None else fingerprint(document)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, groupby
 from pathlib import Path
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,13 @@ _MOST_SMALL = 24  # if there are more small batches, they are merged, because ma
 _MOST_MERGED = 2**28  # bytes that one merge reads
 _ROW_GROUP = 2**18  # rows of a row group
 _MERGED = "-merged"
+_WITHOUT = "Remove this file, and run the same command again: the rows of the batch are then counted."
+
+
+class _Manifest(TypedDict):
+    rows: dict[str, int]  # the size of each file with rows, by its name
+    ids: dict[str, int]  # as `rows`, of the files with ids
+    replaces: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,9 @@ def complete_and_replaced(
             continue
         manifest = None
         if MANIFEST in ids[name]:
-            manifest = warehouse.read_document(repository, ids_of(kind), name, MANIFEST)
+            manifest = warehouse.read_document(
+                repository, ids_of(kind), name, MANIFEST, shape=_Manifest, remedy=_WITHOUT
+            )
         if manifest is not None:
             if not _has_all(manifest["rows"], rows[name]) or not _has_all(manifest["ids"], ids[name]):
                 continue  # files of the batch are missing: their rows are fetched again

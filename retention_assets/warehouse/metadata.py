@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
+from retention_assets.config.documents import problem_in
 from retention_assets.core.remedies import CheckResult
 from retention_assets.errors import TableContractError
 
@@ -78,6 +79,15 @@ class Details:
 _OPTIONAL = ("files", "bytes", "content")  # keys of a partition's document that earlier versions did not write
 
 
+class _Document(TypedDict):
+    """The keys that the JSON document of a partition must have."""
+
+    taken_at: datetime
+    rows: int
+    run_id: str
+    notes: dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
     """The metadata of a partition. Timestamps are UTC, from this machine's clock unless stated otherwise."""
@@ -95,8 +105,10 @@ class PartitionMetadata:
         """Return the metadata in a document that this version or an earlier version wrote.
 
         Without the digest of the files, it is unknown whether `digest` and `inputs` belong to the rows. Then they are
-        left out.
+        left out. Errors: ValueError if the document is damaged.
         """
+        if problem := problem_in(document, _Document):
+            raise ValueError(problem)
         taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
         files, size, content = (document.get(name) for name in _OPTIONAL)
         details = Details.of_texts(document["notes"])

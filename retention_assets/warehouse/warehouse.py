@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from retention_assets.config.documents import problem_in
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
 from retention_assets.objectstore.conditional import Conditional, require_known
@@ -52,6 +53,10 @@ _ENCODED = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
 _OWN_FILE = re.compile(r"part-(\d{5}-)?[0-9a-f]{32}[-.]")  # the name of a file that this module writes or copies
 _BASE_NAME = "mapreduce.output.basename"  # option of Spark and Hadoop: how the names of written files begin
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
+_FROM_BACKUP = (
+    "Copy it from a backup of the warehouse. If that copy of a plan or approval may be older than the last plan, "
+    "approval or withdrawal, plan, approve or withdraw again."
+)
 _READ, _WRITE, _LIST, _REMOVE = (replace(one, of_warehouse=True) for one in (READ, WRITE, LIST, REMOVE))
 
 
@@ -532,9 +537,11 @@ class Warehouse:
 
     def newest_rows(self, repository: str, table: str) -> int:
         """Return the number of rows in the table's newest complete partition; 0 if there is none."""
-        days = reversed(self.directories(repository, table))
-        found = (self.read_document(repository, table, day, METADATA) for day in days)
-        return next((one["rows"] for one in found if one), 0)
+        for day in reversed(self.directories(repository, table)):
+            with suppress(TableContractError):  # damaged metadata: a plan writes them again
+                if metadata := self.metadata_if_there(repository, table, day):
+                    return metadata.rows
+        return 0
 
     def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
         """Return the metadata of a partition. Errors: TableContractError when it is incomplete or damaged."""
@@ -690,10 +697,11 @@ class Warehouse:
         path = "/".join(parts)
         return self._call(lambda: bytes(self._store.get(path).bytes()), path, _READ)
 
-    def read_document(self, *parts: str) -> dict[str, Any] | None:
-        """Return a JSON document; None if it does not exist.
+    def read_document(self, *parts: str, shape: Any = None, remedy: str = _FROM_BACKUP) -> dict[str, Any] | None:
+        """Return a JSON document; None if it does not exist. `shape`: the keys that the caller needs; see `problem_in`.
 
-        Errors: TableContractError if it is not a JSON object; AccessDenied or StoreError if it could not be read.
+        Errors: TableContractError if it is not a JSON object, or has another shape; AccessDenied or StoreError if it
+        could not be read. The message of the first one has `remedy`.
         """
         try:
             content = self._get(*parts)
@@ -704,10 +712,11 @@ class Warehouse:
         except ValueError:
             document = None
         if not isinstance(document, dict):
+            raise TableContractError(f"{self.location(*parts)}: is not a JSON object. Nothing was deleted. {remedy}")
+        if shape is not None and (problem := problem_in(document, shape)):
             raise TableContractError(
-                f"{self.location(*parts)}: is not a JSON object. Nothing was deleted. Copy it from a backup of the "
-                "warehouse. If that copy of a plan or approval may be older than the last plan, approval or "
-                "withdrawal, plan, approve or withdraw again."
+                f"{self.location(*parts)}: is damaged, or another version wrote it: {problem}. Nothing was deleted. "
+                f"{remedy}"
             )
         return document
 
@@ -729,10 +738,10 @@ class Warehouse:
 
         return self._call(found, directory, _LIST)
 
-    def read_documents(self, *parts: str) -> list[dict[str, Any]]:
-        """Return the JSON documents in a directory, in the order of their names."""
+    def read_documents(self, *parts: str, shape: Any) -> list[dict[str, Any]]:
+        """Return the JSON documents in a directory, in the order of their names. `shape`: see `read_document`."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = pool.map(lambda name: self.read_document(*parts, name), self.documents(*parts))
+            found = pool.map(lambda name: self.read_document(*parts, name, shape=shape), self.documents(*parts))
             return [document for document in found if document is not None]
 
     def files(self, *parts: str) -> list[str]:

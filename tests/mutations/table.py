@@ -422,8 +422,8 @@ SWEEPING = (
         name="an approval of another hash is accepted",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
-        old=" and isinstance(found.terms, dict) and found.plan_hash == plan_hash:\n",
-        new=" and isinstance(found.terms, dict):\n",
+        old=" and problem_in(document, Approval) is None and found.plan_hash == plan_hash:\n",
+        new=" and problem_in(document, Approval) is None:\n",
         caught_by=("tests/state/test_approval.py::test_an_approval_that_was_changed_approves_nothing[document1]",),
     ),
     Mutation(

@@ -54,7 +54,7 @@ from retention_assets.state.plan import (
     plan_hash,
     withdraw_plan,
 )
-from retention_assets.state.records import RECORDS
+from retention_assets.state.records import Record, write_record
 from retention_assets.sweep.sweep_run import Sweep, verification_inputs
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, Candidate, address, candidates
@@ -258,8 +258,9 @@ def test_plans_of_other_days_that_a_person_approved_are_found_until_they_are_wit
     assert found(days[1]) == [*reversed(days[2:5]), DAY]
     withdraw_approval(warehouse, "orchard", days[4], "another", NOW)
     keep_plan(warehouse, replace(plans[3], plan_hash="f" * 64))
-    swept = {"kind": "sweep", "day": days[2].isoformat(), "plan_hash": plans[2].plan_hash}
-    warehouse.write_document(swept, "orchard", RECORDS, "00000001.json")
+    at = NOW.isoformat()
+    swept = Record("sweep", "orchard", days[2].isoformat(), "a-person", at, "a-run", at, at)
+    write_record(warehouse, replace(swept, plan_hash=plans[2].plan_hash))
     warehouse.write_text("{", "orchard", APPROVALS, f"{'e' * 64}.json")
     assert found() == [days[1]]
     assert found(now=NOW + LIFE + timedelta(minutes=1)) == []

@@ -116,7 +116,9 @@ def test_the_newest_record_of_a_plan_is_found_without_reading_all_older_ones(
     write_record(warehouse, replace(record("another"), plan_hash="f" * 64))
     read: list[str] = []
     plain = warehouse.read_document
-    monkeypatch.setattr(warehouse, "read_document", lambda *parts: read.append(parts[-1]) or plain(*parts))
+    monkeypatch.setattr(
+        warehouse, "read_document", lambda *parts, **shape: read.append(parts[-1]) or plain(*parts, **shape)
+    )
     newest = newest_of_plan(warehouse, "orchard", "2026-11-01", "a" * 64)
     assert newest is not None
     assert newest["run_id"] == "run-39"

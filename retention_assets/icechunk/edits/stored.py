@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import pyarrow as pa
+from pydantic import AwareDatetime
 
 from retention_assets.errors import GuardRefused, naming
 from retention_assets.icechunk.rules.planned import PlannedEdits
@@ -31,6 +32,27 @@ if TYPE_CHECKING:  # this import takes a second, and the status of a plan needs 
 
 PLANNED_EDITS = "planned_edits"
 _CLOCK = "cutoff"  # the field that depends on a clock, so it differs between two plans of the same repository state
+
+
+class _Edits(TypedDict):
+    """The keys of the document of a plan's edits."""
+
+    references: str
+    edits: dict[str, Any]
+
+
+class _Attempt(TypedDict):
+    """The key of a document in `_BEGUN` that is read. Earlier versions did not write it."""
+
+    marks: NotRequired[dict[str, str]]
+
+
+class _Publication(TypedDict):
+    """The keys of a document in `PUBLICATIONS` that are read."""
+
+    references_removed: list[str]
+    references_gone: list[str]
+    at: AwareDatetime
 
 
 def hash_with_edits(references: str, planned: PlannedEdits) -> str:
@@ -55,7 +77,7 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     Errors: GuardRefused when the edits or these snapshots are missing, when the edits do not match the plan's hash, or
     when their cutoff is later than the plan.
     """
-    document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json")
+    document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json", shape=_Edits)
     if document is None:
         raise _refusal(plan, "are missing")
     heads = planned_heads(warehouse, plan)
@@ -109,7 +131,7 @@ def interrupted_attempts(warehouse: Warehouse, plan: Plan) -> "list[Marks]":
     """
     parts = plan.repository, PUBLICATIONS, plan.plan_hash
     interrupted = sorted({*warehouse.documents(*parts, _BEGUN)} - {*warehouse.documents(*parts)})
-    found = (warehouse.read_document(*parts, _BEGUN, name) for name in interrupted)
+    found = (warehouse.read_document(*parts, _BEGUN, name, shape=_Attempt) for name in interrupted)
     return [document.get("marks", {}) for document in found if document]
 
 
@@ -166,6 +188,7 @@ def _removed_or_gone(document: Mapping[str, Any]) -> list[str]:
 
 def _documents(warehouse: Warehouse, plan: Plan) -> Iterator[Mapping[str, Any]]:
     for name in warehouse.documents(plan.repository, PUBLICATIONS, plan.plan_hash):
-        document = warehouse.read_document(plan.repository, PUBLICATIONS, plan.plan_hash, name)
+        parts = plan.repository, PUBLICATIONS, plan.plan_hash, name
+        document = warehouse.read_document(*parts, shape=_Publication)
         assert document is not None
         yield document

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import pyarrow as pa
 
@@ -14,13 +14,28 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, merged, remember, with_older_heads, with_true_ages
 from retention_assets.policy.rules import Policy
 from retention_assets.state.binding import are_of_location
-from retention_assets.state.memory import LONGEST_WRITE, MEMORY, NEWEST_MEMORY, PLANS_STORED
+from retention_assets.state.memory import LONGEST_WRITE, MEMORY, NEWEST_MEMORY, PLANS_STORED, NewestMemory
 from retention_assets.state.plan import Plan, last_terms, made_at_name, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
 _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
+
+
+class _Head(TypedDict):
+    kind: str
+    name: str
+    commit_id: str
+    last_seen: datetime
+
+
+class _Document(TypedDict):
+    """The keys of the document `_HEADS`."""
+
+    seen_at: datetime | None
+    heads: list[_Head]
+    includes: NotRequired[list[str]]
 
 
 def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
@@ -67,10 +82,11 @@ def _stored(warehouse: Warehouse, repository: str) -> _Stored:
 
     The newest memory includes those before it. Memories of plans that ran at the same time do not include each other.
     """
-    last = warehouse.read_document(repository, MEMORY, NEWEST_MEMORY)  # first: another plan may store one meanwhile
+    # First: another plan may store one meanwhile.
+    last = warehouse.read_document(repository, MEMORY, NEWEST_MEMORY, shape=NewestMemory)
     stored = {}
     for name in warehouse.directories(repository, MEMORY):
-        document = warehouse.read_document(repository, MEMORY, name, _HEADS)
+        document = warehouse.read_document(repository, MEMORY, name, _HEADS, shape=_Document)
         if document is not None:  # written last: if it is missing, the plan was interrupted, or is still running
             stored[name] = document
     included: set[str] = set()

@@ -21,7 +21,7 @@ from retention_assets.report.groups import PlanGroups, groups_of
 from retention_assets.report.history import Node, history_of
 from retention_assets.state.ledger import results_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import amounts_in, newest_of_plan
+from retention_assets.state.records import amounts_in, newest_of_day
 from retention_assets.tables import TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -33,7 +33,7 @@ _AT_ONCE = 16  # plans read at the same time
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Objects by outcome, from the newest record of the plan. See `ledger.results_of`."""
+    """Objects by outcome, from the newest record of a plan. See `ledger.results_of`."""
 
     ended: datetime
     mode: str
@@ -54,6 +54,7 @@ class Figures:
     history: Sequence[Node]
     forecast: Forecast | None  # None: too many objects are listed
     outcomes: Outcomes | None  # None: no sweep of the plan has ended
+    other_outcomes: Mapping[str, Outcomes]  # of other plans of the day that were swept, by their hashes
 
     def document(self) -> dict[str, Any]:
         """Return all figures for JSON."""
@@ -72,6 +73,7 @@ class Figures:
                 "forecast": self.forecast and self.forecast.document(),
                 "history": list(self.history),
                 "outcomes": self.outcomes,
+                "other_outcomes": dict(self.other_outcomes),
             }
         )
         return document
@@ -97,6 +99,7 @@ def figures_of(
     days = [one for one in warehouse.directories(name, PLANS) if one <= plan.day.isoformat()]
     listed = sum_of(plan.totals.values()).objects
     newer = newest_plan(warehouse, repository, None)[0].plan
+    outcomes = _outcomes_of_day(warehouse, plan)
     return Figures(
         plan=plan,
         status=status_of(warehouse, repository, now, plan.day),
@@ -106,7 +109,8 @@ def figures_of(
         guards=list(_guards(tables)),
         history=history_of(tables),
         forecast=forecast_of(configuration, tables, FORECAST_DAYS) if listed <= most_forecast else None,
-        outcomes=_outcomes(warehouse, plan),
+        outcomes=outcomes.pop(plan.plan_hash, None),
+        other_outcomes=outcomes,
     )
 
 
@@ -128,9 +132,14 @@ def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
                 yield {"table": table, **asdict(one)}
 
 
-def _outcomes(warehouse: Warehouse, plan: Plan) -> Outcomes | None:
-    record = newest_of_plan(warehouse, plan.repository, *plan.key)
-    if record is None:
-        return None
-    amounts = results_of(plan.candidates, amounts_in(record))
-    return Outcomes(datetime.fromisoformat(record["ended"]), record["mode"], amounts, record.get("ended_early"))
+def _outcomes_of_day(warehouse: Warehouse, plan: Plan) -> dict[str, Outcomes]:
+    """Return the outcomes of each swept plan of the day by its hash, the plan with the last run first."""
+    return {
+        plan_hash: Outcomes(
+            datetime.fromisoformat(record["ended"]),
+            record["mode"],
+            results_of(Amount(record["planned_objects"], record["planned_bytes"]), amounts_in(record)),
+            record.get("ended_early"),
+        )
+        for plan_hash, record in newest_of_day(warehouse, plan.repository, plan.day.isoformat()).items()
+    }

@@ -15,7 +15,7 @@ from typing import Any
 from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes, human_cost, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.explain.simulation import Forecast
-from retention_assets.report.figures import Figures
+from retention_assets.report.figures import Figures, Outcomes
 from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
 from retention_assets.state.plan import PAGE, PLANS, Plan
@@ -222,18 +222,23 @@ def _state(node: Node) -> str:
 
 
 def _outcomes(figures: Figures, program: str) -> str:
-    outcomes, plan = figures.outcomes, figures.plan
-    if outcomes is None:
-        return _section("Outcomes of the plan", "<p>No sweep of this plan has ended.</p>")
+    plan, others = figures.plan, figures.other_outcomes
+    text = _ending(figures.outcomes) if figures.outcomes else "<p>No sweep of this plan has ended.</p>"
+    text += "".join(f"<h3>Plan {other} of this day</h3>{_ending(outcomes)}" for other, outcomes in others.items())
+    if figures.outcomes or others:
+        command = f"{escape(program)} show {plan.repository} deletion_report --as-of {plan.day}"
+        text += f"<p>Each object:</p><pre>{command}</pre>"
+    return _section("Outcomes of the plan", text)
+
+
+def _ending(outcomes: Outcomes) -> str:
     early = (
         f'<p class="warning">The last run ended early: {escape(outcomes.ended_early)}</p>'
         if outcomes.ended_early
         else ""
     )
     text = f"<p>The last run ({escape(outcomes.mode)}) ended at {_minute(outcomes.ended)}.</p>{early}"
-    table = _table(("Outcome", "Objects and bytes"), list(outcomes.amounts.items()))
-    command = f"<pre>{escape(program)} show {plan.repository} deletion_report --as-of {plan.day}</pre>"
-    return _section("Outcomes of the plan", text + table + f"<p>Each object:</p>{command}")
+    return text + _table(("Outcome", "Objects and bytes"), list(outcomes.amounts.items()))
 
 
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:

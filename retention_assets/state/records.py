@@ -117,6 +117,8 @@ class _Document(TypedDict):
     day: date
     mode: str
     plan_hash: str
+    planned_objects: int
+    planned_bytes: int
     outcomes: dict[str, AmountDocument]
     approved_by: str
     approved_at: str

@@ -51,7 +51,7 @@ RECORDED = {
     "ledger_digest": DIGEST,
     "previous": DIGEST,
 }
-UNREAD = ("policy_hash", "planned_objects", "planned_bytes", "longest_window_seconds", "dump")
+UNREAD = ("policy_hash", "longest_window_seconds", "dump")
 LATER = ("published", "ended_early", "terms", "in_quarantine")
 DOCUMENTS = {
     "a record, for verify": Document(

@@ -355,15 +355,27 @@ class UndoneOutput(Model):
     outcomes: dict[str, Amount]
 
 
+class DueObjectOutput(Model):
+    """An object that a purge would delete for good, and the plan that names it. `surplus`: its original is there."""
+
+    day: date
+    plan_hash: str
+    address: str
+    size: int
+    surplus: bool
+
+
 class DueForPurgeOutput(Model):
     """Objects that a purge would delete for good. `approve`: the digest that approves it; null: nothing is due.
 
+    `objects`: the first of these objects, at most `--limit`.
     `keeps_versions`: whether the store of the quarantine keeps versions of deleted objects; null: unknown.
     """
 
     repository: str
     due: Amount
     surplus: Amount
+    objects: list[DueObjectOutput]
     plans_without_copies: int
     approve: str | None
     keeps_versions: bool | None

@@ -29,7 +29,7 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import print_amounts
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes, sum_of
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.status import status_of
 from retention_assets.state.approval import person
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from retention_assets.sweep.copies import Undo
     from retention_assets.sweep.undo import UndoResult
 
-_SHOWN = 20  # addresses that `acknowledge` prints
+_SHOWN = 20  # addresses that `acknowledge` and, without --limit, `purge` print
 
 
 @cli.command(
@@ -204,8 +204,15 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
     metavar="HASH",
     help="Delete the objects that this hash covers. Without --approve, the command prints the hash.",
 )
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_SHOWN,
+    show_default=True,
+    help="The maximum number of objects that are listed, without --approve.",
+)
 @as_json
-def purge(target: Target, versions: bool, approved: str | None, json_wanted: bool) -> None:
+def purge(target: Target, versions: bool, approved: str | None, limit: int, json_wanted: bool) -> None:
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
     A copy is due if it was in quarantine longer than `quarantine.keep`, if an earlier purge left it, or if its original
@@ -229,10 +236,12 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
         return
     with undo.frames, working(f"{repository}: listing what is due"):
         due = due_for_purge(undo, versions=versions)
+        first = due.first(limit)
     if json_wanted:
         amounts = {
             "due": asdict(due.amount),
             "surplus": asdict(due.surplus),
+            "objects": first,
             "plans_without_copies": len(due.manifests),
         }
         digest = due.digest if due.has_any else None
@@ -240,6 +249,10 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
         return
     for sentence in due.sentences():
         say(f"{repository}: {sentence}")
+    for one in first:
+        say(f"  {one['day']}  {one['address']}  {human_bytes(one['size'])}{'  surplus' if one['surplus'] else ''}")
+    if more := sum_of((due.amount, due.surplus)).objects - len(first):
+        say(f"  and {more:,} more: --limit {more + len(first)}")
     if due.has_any:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -112,6 +113,17 @@ class DueForPurge:
         if self.manifests:
             sentences.append(f"{counted(len(self.manifests), 'plan has', 'plans have')} manifests and no copies.")
         return sentences
+
+    def first(self, most: int) -> list[dict[str, Any]]:
+        """Return the first objects, by plan and address, at most `most`. `surplus`: the original is still there."""
+        found: list[dict[str, Any]] = []
+        for one in self.rows:
+            if len(found) < most:
+                rows = one.rows if "surplus" in one.rows.columns else one.rows.withColumn("surplus", F.lit(False))
+                rows = rows.select("address", "size", "surplus").orderBy("address").limit(most - len(found))
+                day, plan_hash = one.plan.key
+                found += [{"day": day, "plan_hash": plan_hash, **row.asDict()} for row in rows.collect()]
+        return found
 
     def unknown_versions(self) -> str:
         """Return a sentence if it is unknown whether the bucket keeps versions; empty if known, or nothing is due."""

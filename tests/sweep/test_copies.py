@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.assets.reporting import quarantine_table
 from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, human_amount, human_bytes
 from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.access import StoreAccess
@@ -690,6 +690,26 @@ def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     assert "surplus: the originals are still in the repository" in shown
     assert ("Delete them for good:" in shown) is (keeps is not None)
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
+
+
+def test_purge_lists_the_first_objects_that_are_due(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    sweep(world, "quarantine")
+    copied_not_deleted(world, other := another_plan(world, 1))
+    world.wait(days=60)
+    monkeypatch.setattr(commands, "utc_now", world.clock)
+    document = command(spark, world, "purge", "--json").document()
+    named = {(one["plan_hash"], one["address"], one["surplus"]) for one in document["objects"]}
+    assert {(world.plan.plan_hash, address(name), False) for name in DEAD} <= named
+    assert any(plan_hash == other.plan_hash for plan_hash, _, _ in named)
+    assert len(document["objects"]) == document["due"]["objects"] + document["surplus"]["objects"] == len(named)
+    shown = command(spark, world, "purge", "--limit", "1").out
+    first = document["objects"][0]
+    assert f"  {first['day']}  {first['address']}  {human_bytes(first['size'])}" in shown
+    assert f"  and {len(named) - 1} more: --limit {len(named)}\n" in shown
+    assert shown.count("  data/") == 1
 
 
 def test_purge_says_that_the_store_keeps_no_versions(

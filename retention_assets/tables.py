@@ -1,5 +1,6 @@
 """The tables that assets write and read: key columns, and the type and meaning of each column."""
 
+import re
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -368,3 +369,39 @@ _OF_ICECHUNK = {table.name for table in (REPOSITORY_HISTORY, EXPIRED_SNAPSHOTS, 
 def shown_tables(*, is_icechunk: bool) -> list[str]:
     """Return the sorted names of the tables that repositories of a kind have."""
     return sorted(SHOWN.keys() - (_OF_LAKEFS if is_icechunk else _OF_ICECHUNK))
+
+
+def maker_of(repository: str, table: str, day: object) -> str:
+    """Return the command that makes a partition, in backticks, with what else the command does."""
+    command = {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")
+    also = " (this deletes or moves the objects of the plan that are left)" if table == DELETION_REPORT.name else ""
+    return f"`retention {command} {repository} --as-of {day}`{also}"
+
+
+_BACKUP = "Copy the file from a backup of the warehouse"
+OF_LEDGER = (
+    f"{_BACKUP}. If there is none, move the file out of the ledger: its results then count as unknown, and `retention "
+    "verify` fails. Then run the same command again."
+)
+_REMEDIES = (  # for a damaged file, by the end of its path
+    (r"/(surplus_)?ledger/[^/]+/[^/]+/[^/]+/[^/]+$", OF_LEDGER),
+    (r"/planned_objects/[^/]+/[^/]+$", f"{_BACKUP}, or plan the day of this plan again."),
+    (
+        rf"/{DUE_OBJECTS.name}/[^/]+/[^/]+$",
+        f"{_BACKUP}. If there is none, remove its directory: the settling time of all objects then begins again.",
+    ),
+    (
+        r"/\d{8,}-[^/]+/[^/]+$",  # a batch of a cache
+        "Remove the directory of this file, which is only a cache, and run the same command again. If a person "
+        "acknowledged files as lost, copy the file from a backup of the warehouse instead: only the cache has their "
+        "content.",
+    ),
+)
+_OF_DAY = re.compile(r"([^/]+)/([^/]+)/(\d{4}-\d\d-\d\d)/[^/]+$")  # a file of a partition
+
+
+def remedy_of_damaged(file: str) -> str:
+    """Return the remedy for a damaged file with rows. `file`: its path or URL, with the directory of the repository."""
+    if found := _OF_DAY.search(file):
+        return f"Make the table again: {maker_of(found[1], found[2], found[3])}."
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, file)), f"{_BACKUP}.")

@@ -21,7 +21,7 @@ from retention_assets.assets.runs import daily
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, refusals
-from retention_assets.spark.failures import reporting_exhaustion
+from retention_assets.spark.failures import explaining
 from retention_assets.sweep.sweep_run import Report, objects_failed
 from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF, STORAGE_INVENTORY
@@ -106,7 +106,7 @@ def _instrumented(make: Callable[..., Made], repository: Repository, system: str
     @wraps(make)
     def timed(*arguments: object, **inputs: object) -> Made:
         began = time.monotonic()
-        with reporting_exhaustion():
+        with explaining():
             spark, resource = inputs.get("pyspark"), inputs.get(key)
             if isinstance(spark, SparkResource) and isinstance(resource, RepositoryResource):
                 spark.fit_to(resource.warehouse.newest_rows(repository.name, STORAGE_INVENTORY.name))

@@ -35,7 +35,7 @@ from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.spark.failures import reporting_exhaustion
+from retention_assets.spark.failures import explaining
 from retention_assets.spark.frames import is_one_process
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
@@ -330,7 +330,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
-    @reporting_exhaustion()
+    @explaining()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete.
 
@@ -353,7 +353,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 
-    @reporting_exhaustion()
+    @explaining()
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path

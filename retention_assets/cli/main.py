@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise
     except Exception as error:
         is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        own = own_error(error) or _exhaustion(error) or (_full_disk(error) if is_full else None)
+        own = own_error(error) or _explained(error) or (_full_disk(error) if is_full else None)
         if own is None:
             traceback.print_exc()
             sys.exit(RetentionError.exit_code)
@@ -95,12 +95,12 @@ def _given_configuration(arguments: Sequence[str] | None) -> Path | None:
     return file
 
 
-def _exhaustion(error: Exception) -> RetentionError | None:
+def _explained(error: Exception) -> RetentionError | None:
     if "pyspark" not in sys.modules:  # importing Spark takes seconds
         return None
-    from retention_assets.spark.failures import exhaustion_error
+    from retention_assets.spark.failures import explained_error
 
-    return exhaustion_error(error)
+    return explained_error(error)
 
 
 @cli.command(

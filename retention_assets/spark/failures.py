@@ -1,19 +1,26 @@
-"""Explains errors of Spark: no session starts, Java has no memory left, a disk is full, or no files can be written."""
+"""Explains errors of Spark.
+
+No session starts, Java has no memory left, a disk is full, no files can be written, or a file cannot be read.
+"""
 
 import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from pyspark.core.context import SparkContext
 
-from retention_assets.errors import OutOfMemory, RetentionError, StoreError, error_named_in
+from retention_assets.errors import OutOfMemory, RetentionError, StoreError, TableContractError, error_named_in
+from retention_assets.tables import remedy_of_damaged
 
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _SECONDS_TO_END = 1  # to wait until Java has ended after its sockets were closed
 _FULL = re.compile("No space left on device|quota exceeded")
 # Spark's classes that write temporary files.
 _TEMPORARY_FILES = re.compile("TimeTrackingOutputStream|DiskBlockObjectWriter|storage.DiskStore")
+_UNREAD = re.compile(r"FAILED_READ_FILE\.NO_HINT\] Encountered error while reading file (\S+?)\.?\s")
+_CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 _READING = "FAILED_READ_FILE"  # Spark's name of an error while it reads a file
 _REFUSED = re.compile(
     "(No space left on device|quota exceeded|Mkdirs failed to create|Parent path is not a directory|Permission denied|"
@@ -63,14 +70,17 @@ def start_error(error: Exception, where: str) -> RetentionError:
     """Return the error to show if no session could be started. `where`: the master or the server, for the message."""
     details = _DETAILS.search(str(error))
     reason = (details[1] if details else first_line(error)).rstrip(".")
-    return exhaustion_error(error) or StoreError(
+    return explained_error(error) or StoreError(
         f"Spark did not start: {reason}. The session is for {where}. Nothing was read or deleted. Check that this "
         "address can be reached and that the settings in `spark` are correct. Then run the same command again."
     )
 
 
-def exhaustion_error(error: BaseException) -> RetentionError | None:
-    """Return the error to show in place of `error` if Java used up its memory or its disk; None for another error."""
+def explained_error(error: BaseException) -> RetentionError | None:
+    """Return the error to show in place of `error` of Spark; None for another error.
+
+    Java used up its memory or its disk, or Spark cannot read a file of a table.
+    """
     status, process = None, getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,16 +97,29 @@ def exhaustion_error(error: BaseException) -> RetentionError | None:
             "or set a directory on a larger disk in the configuration: `spark: {spark.local.dir: /directory}` (the "
             f"default is /tmp; a cluster may have its own setting). {_AGAIN}"
         )
-    return None
+    return _unread_file(str(error))
+
+
+def _unread_file(text: str) -> RetentionError | None:
+    """Return the error for a file that Spark found and cannot read; None for another error."""
+    found = _UNREAD.search(text)
+    if found is None or is_of_missing_files(text) or error_named_in(text):
+        return None
+    *_, reason = _CAUSE.findall(text) or ["the reason is not known"]
+    file = unquote(found[1])
+    return TableContractError(
+        f"{file}: Spark cannot read this file: {reason.strip().rstrip('.')}. Nothing more was deleted. Run the same "
+        f"command again. If it fails again, the file is damaged. {remedy_of_damaged(file)}"
+    )
 
 
 @contextlib.contextmanager
-def reporting_exhaustion() -> Iterator[None]:
-    """Raise the error of `exhaustion_error` in place of an error of the `with` block."""
+def explaining() -> Iterator[None]:
+    """Raise the error of `explained_error` in place of an error of the `with` block."""
     try:
         yield
     except Exception as error:
-        if explained := None if isinstance(error, RetentionError) else exhaustion_error(error):
+        if explained := None if isinstance(error, RetentionError) else explained_error(error):
             raise explained from error
         raise
 

@@ -18,7 +18,7 @@ from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
 from retention_assets.state.plan import PLANS, Plan, find_plan
-from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
+from retention_assets.tables import DELETION_REPORT, LEDGER, OF_LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
 from retention_assets.warehouse.warehouse import StoredFile, Warehouse
 
@@ -36,10 +36,6 @@ FINISHED = (  # later sweeps of the same plan skip objects with these outcomes
     Outcome.RESTORED,
 )
 _ROWS = ".parquet"  # end of the names of ledger files
-_DAMAGED = (
-    "Copy the file from a backup of the warehouse. If there is none, move the file out of the ledger: its results then "
-    "count as unknown, and `retention verify` fails. Then run the same command again."
-)
 _OF_PLAN = re.compile(r"/(\d{4}-\d\d-\d\d)/([^/]+)/\d+-[^/]+/[^/]+$")  # a ledger file; other files are not ours
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
@@ -234,7 +230,7 @@ def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
 def _readable(warehouse: Warehouse, files: Mapping[str, StoredFile]) -> list[str]:
     """Return the paths of the files with rows, sorted. Errors: TableContractError if one of them is damaged."""
     found = {path: file for path, file in files.items() if path.endswith(_ROWS)}
-    warehouse.require_readable(found, LEDGER.names, _DAMAGED)
+    warehouse.require_readable(found, LEDGER.names, OF_LEDGER)
     return sorted(found)
 
 

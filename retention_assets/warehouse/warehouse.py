@@ -26,11 +26,11 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from retention_assets.config.documents import problem_in
-from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, StoreError, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, RequestKind, failure_of
-from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
+from retention_assets.tables import TABLES, TIMESTAMP, maker_of, packed, remedy_of_damaged
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
 if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
@@ -261,7 +261,7 @@ class Warehouse:
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing, or was not written completely. Nothing was deleted. "
-                f"Make it: {_maker(repository, table, day)}."
+                f"Make it: {maker_of(repository, table, day)}."
             )
         return self.partition(repository, table, day)
 
@@ -288,7 +288,7 @@ class Warehouse:
         if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
-                f"Make it again: {_maker(repository, table, day)}."
+                f"Make it again: {maker_of(repository, table, day)}."
             )
         files = self.require_rows(repository, table, day, metadata.rows)
         if needed is None:
@@ -319,7 +319,7 @@ class Warehouse:
         if not self.has_files(written, repository, table, day.isoformat(), listed=listed):
             raise TableContractError(
                 f"{repository}: {table} of {day} has files of another run, which is not finished or was interrupted. "
-                f"Nothing was deleted. Make the table again: {_maker(repository, table, day)}."
+                f"Nothing was deleted. Make the table again: {maker_of(repository, table, day)}."
             )
 
     def has_files(self, written: str | None, *parts: str, listed: Sequence[tuple[str, int]] | None = None) -> bool:
@@ -427,12 +427,12 @@ class Warehouse:
         if missing:
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing the columns {', '.join(missing)}: another version made it. "
-                f"Nothing was deleted. Make it again: {_maker(repository, table, day)}."
+                f"Nothing was deleted. Make it again: {maker_of(repository, table, day)}."
             )
 
     def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
         """Require that a partition has as many rows as were written. See `require_row_count`."""
-        remedy = f"Make the table again: {_maker(repository, table, day)}."
+        remedy = f"Make the table again: {maker_of(repository, table, day)}."
         return self.require_row_count(written, repository, table, day.isoformat(), remedy=remedy)
 
     def require_row_count(self, written: int, *parts: str, remedy: str) -> list[pq.FileMetaData]:
@@ -474,11 +474,34 @@ class Warehouse:
         """
         try:
             return self._call(read, "/".join(parts), _READ)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, StoreError) as error:
+            self._require_undamaged(*parts)
+            if isinstance(error, StoreError):
+                raise
             raise TableContractError(
-                f"{self.location(*parts)}: a file is damaged, or has other columns: {str(error).rstrip('.')}. Nothing "
-                "was deleted. Copy it from a backup of the warehouse. If it belongs to a plan, you can also plan "
-                "again. If it belongs to a cache, you can also remove its directory."
+                f"{self.location(*parts)}: the files have other columns: {str(error).rstrip('.')}. Nothing was "
+                "deleted. Copy them from a backup of the warehouse. If they belong to a plan, you can also plan again. "
+                "If they belong to a cache, you can also remove their directory."
+            ) from error
+
+    def _require_undamaged(self, *parts: str) -> None:
+        """Raise TableContractError if a Parquet file in a directory and below it cannot be decoded.
+
+        Pyarrow raises the same error for a damaged page as for a store that fails, and does not name the file. So each
+        file is read again from the store. If this fails, it is unknown whether a file is damaged.
+        """
+        with suppress(StoreError):  # also ObjectMissing and AccessDenied
+            for path in sorted(self.tree(*parts)) or ["/".join(parts)]:
+                if has_rows(path.rpartition("/")[2]):
+                    self._decoded(self._get(path), path)
+
+    def _decoded(self, content: bytes, path: str) -> pa.Table:
+        try:
+            return pq.read_table(_of_arrow(content))
+        except (pa.ArrowException, OSError) as error:
+            raise TableContractError(
+                f"{self.location(path)}: is incomplete or damaged: {' '.join(str(error).split()).rstrip('.')}. Nothing "
+                f"was deleted. {remedy_of_damaged(path)}"
             ) from error
 
     def _level(self, *parts: str) -> Mapping[str, Any]:
@@ -550,7 +573,7 @@ class Warehouse:
         if metadata is None:
             raise TableContractError(
                 f"{repository}: {table} of {day} has no metadata: its run was interrupted. Nothing was deleted. "
-                f"Make it again: {_maker(repository, table, day)}."
+                f"Make it again: {maker_of(repository, table, day)}."
             )
         return metadata
 
@@ -567,7 +590,7 @@ class Warehouse:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableContractError(
                 f"{repository}: the metadata of {table} of {day} is damaged: {error!r}. Nothing was deleted. "
-                f"Make it again: {_maker(repository, table, day)}."
+                f"Make it again: {maker_of(repository, table, day)}."
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
@@ -683,15 +706,17 @@ class Warehouse:
     def read_rows(self, *parts: str) -> pa.Table:
         """Return the rows of one Parquet file.
 
-        Errors: TableContractError when the file is missing or incomplete.
+        Errors: TableContractError when the file is missing, incomplete or damaged.
         """
+        path = "/".join(parts)
         try:
-            return pq.read_table(_of_arrow(self._get(*parts)))
-        except (ObjectMissing, pa.ArrowInvalid) as error:
+            content = self._get(path)
+        except ObjectMissing as error:
             raise TableContractError(
-                f"{self.location(*parts)}: the file is missing or incomplete. Nothing was deleted. Copy it from a "
-                "backup of the warehouse."
+                f"{self.location(path)}: the file is missing. Nothing was deleted. Copy it from a backup of the "
+                "warehouse."
             ) from error
+        return self._decoded(content, path)
 
     def _get(self, *parts: str) -> bytes:
         path = "/".join(parts)
@@ -863,10 +888,3 @@ def _of_arrow(content: bytes) -> pa.BufferReader:
     copy = pa.BufferOutputStream()
     copy.write(content)
     return pa.BufferReader(copy.getvalue())
-
-
-def _maker(repository: str, table: str, day: date | str) -> str:
-    """Return the command that makes a partition, in backticks, with what else the command does."""
-    command = {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")
-    also = " (this deletes or moves the objects of the plan that are left)" if table == DELETION_REPORT.name else ""
-    return f"`retention {command} {repository} --as-of {day}`{also}"

@@ -28,7 +28,7 @@ from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvi
 from retention_assets.definitions import build_definitions, repository_resources, shared_resources
 from retention_assets.errors import ConfigurationError, OutOfMemory
 from retention_assets.spark import sessions
-from retention_assets.spark.failures import reporting_exhaustion
+from retention_assets.spark.failures import explaining
 from retention_assets.spark.frames import CachedFrames, read_tasks, sweep_workers
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.assets.graph import REPOSITORY, configuration
@@ -182,7 +182,7 @@ def test_a_session_that_may_run_a_task_twice_is_refused(
 def test_an_error_of_java_that_has_no_memory_left_names_the_setting(spark: SparkSession) -> None:
     remedy = r"Nothing more was done\. Set more memory .*spark\.driver\.memory.*Then run the same command again"
     failing = spark.sql("SELECT raise_error('java.lang.OutOfMemoryError: Java heap space')")
-    with pytest.raises(OutOfMemory, match=f"^Java used up its memory.* {remedy}"), reporting_exhaustion():
+    with pytest.raises(OutOfMemory, match=f"^Java used up its memory.* {remedy}"), explaining():
         failing.collect()
 
 

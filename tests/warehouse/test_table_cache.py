@@ -1,6 +1,7 @@
 """An unreadable lakeFS table ends the run; its rows are never left out. Source: promise 3 of docs/safety.md."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ from retention_assets.config.configuration import INTERNAL
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.spark.failures import explaining
 from retention_assets.warehouse import cache_batches, table_cache
 from retention_assets.warehouse.table_cache import Kind, TableCache, _checksum_share, read_tables
 from retention_assets.warehouse.warehouse import Warehouse, has_rows
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
+from tests.warehouse.test_warehouse import flip_page
 
 Damage = Callable[[Path], object]
 KIND = ranges()  # of the cache's tests
@@ -225,6 +228,21 @@ def test_the_driver_refuses_a_cached_file_of_which_rows_are_missing(cached: Cach
     cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, batch.name)  # agrees with the files left
     with pytest.raises(TableContractError, match=r"9 rows were written, and 0 can be read\. Nothing was deleted"):
         cached.run("second")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("table", [KIND.name, f"{KIND.name}_ids"])
+def test_a_batch_with_a_damaged_page_is_read_again_after_its_directory_is_removed(cached: Cached, table: str) -> None:
+    cached.run("first")
+    directory = next((cached.root / "warehouse" / "orchard" / table).iterdir())
+    for file in filter(lambda one: pq.read_metadata(one).num_rows, directory.glob("*.parquet")):
+        flip_page(file)
+    with pytest.raises(TableContractError) as refused, explaining():
+        cached.cache("second").rows(cached.frame(cached.ids), KIND)[0].toArrow()
+    assert f"/{table}/{directory.name}/part-" in str(refused.value)
+    assert "Remove the directory of this file, which is only a cache" in str(refused.value)
+    shutil.rmtree(directory)
+    assert cached.run("third") == (9, 3)
 
 
 @pytest.mark.long

@@ -127,9 +127,19 @@ def test_a_damaged_table_is_named(tmp_path: Path, name: str) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.write_text("no Parquet file", "orchard", "a.parquet")
     with pytest.raises(
-        TableContractError, match=rf"^{tmp_path}/orchard\S*: a file is damaged.* Nothing was deleted\. .*from a backup"
+        TableContractError,
+        match=rf"^{tmp_path}/orchard/a\.parquet: is incomplete or damaged.* Nothing was deleted\. .*from a backup",
     ):
         _READS[name](warehouse)
+
+
+def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.append_rows(pa.table({"a": ["text"]}), "orchard", "a.parquet")
+    with pytest.raises(
+        TableContractError, match=rf"^{tmp_path}/orchard: the files have other columns.* Nothing was deleted\. .*backup"
+    ):
+        read_directory(warehouse, "orchard", schema=pa.schema([("a", pa.int64())]))
 
 
 def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -268,10 +278,53 @@ def test_missing_or_truncated_appended_rows_are_reported_with_their_name(tmp_pat
     file.unlink() if kept is None else file.write_bytes(content[:kept])
     with pytest.raises(TableContractError) as refused:
         warehouse.read_rows("orchard", "memory", "plan", "commits.parquet")
-    assert "orchard/memory/plan/commits.parquet: the file is missing or incomplete. Nothing was deleted" in str(
-        refused.value
-    )
-    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
+    problem = "the file is missing. Nothing" if kept is None else "is incomplete or damaged: "
+    assert f"orchard/memory/plan/commits.parquet: {problem}" in str(refused.value)
+    assert "Nothing was deleted. Copy " in str(refused.value)
+    assert str(refused.value).endswith("from a backup of the warehouse.")
+
+
+DAMAGED = {  # a file of the warehouse and the remedy if it is damaged
+    ("addresses", "2026-11-01"): "Make the table again: `retention plan orchard --as-of 2026-11-01`.",
+    ("deletion_proof", "2026-11-01"): "Make the table again: `retention verify orchard --as-of 2026-11-01`.",
+    ("ledger", "2026-11-01", "a" * 64, "00000001-run"): "move the file out of the ledger: its results then count as",
+    ("due_objects", "20261101T000000000000-aaaaaaaaaaaa"): "the settling time of all objects then begins again.",
+    ("planned_objects", "a" * 64): "or plan the day of this plan again.",
+    ("ranges", "00000001-run"): "Remove the directory of this file, which is only a cache, and run the same command",
+    ("memory", "20261101T000000000000-aaaaaaaaaaaa"): "Copy the file from a backup of the warehouse.",
+}
+
+
+@pytest.mark.parametrize(("folder", "remedy"), [pytest.param(*one, id=one[0][0]) for one in DAMAGED.items()])
+@pytest.mark.parametrize("way", ["directory", "batches", "file", "files"])
+def test_a_file_with_a_damaged_page_is_reported_with_its_name_and_remedy(
+    tmp_path: Path, folder: tuple[str, ...], remedy: str, way: str
+) -> None:
+    """The footer is not damaged."""
+    warehouse, parts, schema = Warehouse(str(tmp_path)), ("orchard", *folder), pa.schema([("a", pa.string())])
+    for name in ("part-0.parquet", "part-1.parquet"):
+        warehouse.append_rows(pa.table({"a": [f"{number:06}" for number in range(2000)]}), *parts, name)
+    flip_page(Path(tmp_path, *parts, "part-1.parquet"))
+    warehouse.require_row_count(4000, *parts, remedy="")  # the footers are good
+    reads: dict[str, Use] = {
+        "directory": lambda warehouse: read_directory(warehouse, *parts, schema=schema),
+        "batches": lambda warehouse: list(scan_directory(warehouse, *parts, schema=schema, columns=["a"])),
+        "file": lambda warehouse: warehouse.read_rows(*parts, "part-1.parquet"),
+        "files": lambda warehouse: read_files(warehouse, ["/".join((*parts, "part-1.parquet"))], schema),
+    }
+    with pytest.raises(TableContractError) as refused:
+        reads[way](warehouse)
+    assert "/".join((*parts, "part-1.parquet: is incomplete or damaged: ")) in str(refused.value)
+    assert "Nothing was deleted. " in str(refused.value)
+    assert remedy in str(refused.value)
+
+
+def flip_page(file: Path) -> None:
+    """Change the header of the first page of a Parquet file. Spark's file with checksums is removed."""
+    content = bytearray(file.read_bytes())
+    content[4:20] = bytes(byte ^ 0xFF for byte in content[4:20])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,35 @@ def targets_of(context: click.Context, names: Sequence[str], *, every: bool) -> 
     return [Target(configuration, configuration.repository(name)) for name in chosen]
 
 
+def for_each(targets: Sequence[Target], do: Callable[[Target], None], show: Callable[[], None]) -> None:
+    """Call `do` for each repository, then `show` what was done, also if a person ends the command.
+
+    After an error of one repository, the command goes on with the others, unless Java has ended. Errors: the first one.
+    """
+    from retention_assets.spark.sessions import java_ended
+
+    errors = list[RetentionError]()
+    try:
+        for number, target in enumerate(targets, start=1):
+            try:
+                do(target)
+            except RetentionError as error:
+                if len(targets) > 1 and target.name not in str(error):
+                    error.args = (f"{target.name}: {error}",)
+                errors.append(error)
+                if java_ended() and (rest := targets[number:]):
+                    names = " ".join(later.name for later in rest)
+                    warn(f"Java has ended. The command did not begin with {names}: run it again for them.")
+                    break
+    except KeyboardInterrupt:
+        for one in errors:
+            warn(f"error: {one}")
+        raise
+    finally:
+        show()
+    raise_first(errors)
+
+
 def raise_first(errors: Sequence[RetentionError]) -> None:
     """Print the errors of single repositories but the first, and raise the first. The command went on after each."""
     if errors:

@@ -23,12 +23,12 @@ from retention_assets.cli.group import (
     configuration_file,
     every_option,
     examples,
+    for_each,
     names_argument,
     print_json,
     program,
     program_with,
     progress,
-    raise_first,
     run_job,
     say,
     screen,
@@ -49,7 +49,6 @@ from retention_assets.cli.rendering import (
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
-from retention_assets.errors import RetentionError
 from retention_assets.state.approval import when_to_plan_again
 from retention_assets.state.plan import Duplicate, Plan, load_plan
 from retention_assets.tables import SHOWN
@@ -90,22 +89,21 @@ def plan(
     a JSON list. If a repository is refused, the command goes on with the others.
     """
     targets = targets_of(context, repositories, every=every)
-    made, errors = list[_Made](), list[RetentionError]()
-    for target in targets:
-        try:
-            made.append(_make_and_summarize(target, day, [one.name for one in targets], full=full))
-        except RetentionError as error:
-            errors.append(error)
-    is_single = len(targets) == 1 and not every
-    documents = [one.document() for one in made]
-    if json_wanted and made:
-        print_json(documents[0] if is_single else documents)
-    elif is_single:
-        for one in made:
-            one.show()
-    elif made:
-        _show_several(made, day)
-    raise_first(errors)
+    is_single, made = len(targets) == 1 and not every, list[_Made]()
+
+    def make(target: Target) -> None:
+        beside = [one.name for one in targets] if target is targets[0] else [target.name]
+        made.append(_make_and_summarize(target, day, beside, full=full))
+
+    def show() -> None:
+        if json_wanted and not is_single:
+            print_json([one.document() for one in made])
+        elif made and not is_single:
+            _show_several(made, day)
+        for one in made if is_single else ():
+            print_json(one.document()) if json_wanted else one.show()
+
+    for_each(targets, make, show)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,8 @@ def _show_several(made: Sequence[_Made], day: date) -> None:
     """Print a line for each plan, and the commands that show and approve them."""
     screen.print(Text(f"Plans of {day}", style="bold"), _amounts_of([one.plan for one in made]))
     for one in made:
-        say(f"{one.plan.repository}: plan {one.plan.plan_hash}\n  Approve: {one.approve()}")
+        warnings = "".join(f"\n  Warning: {warning}" for warning in one.plan.warnings)
+        say(f"{one.plan.repository}: plan {one.plan.plan_hash}{warnings}\n  Approve: {one.approve()}")
     say(f"\nOne plan in full: {program()} show REPOSITORY due_objects --as-of {day}\nThe runs: {made[-1].run.ui}")
 
 

@@ -19,11 +19,11 @@ from retention_assets.cli.group import (
     day_option,
     every_option,
     examples,
+    for_each,
     names_argument,
     print_json,
     print_result,
     program,
-    raise_first,
     run_job,
     say,
     screen,
@@ -246,23 +246,24 @@ def verify(context: click.Context, repositories: tuple[str, ...], every: bool, d
     from retention_assets.assets.runs import verify_job
 
     targets = targets_of(context, repositories, every=every)
-    names = [one.name for one in targets]
-    checks, errors = dict[str, list[dict[str, Any]]](), list[RetentionError]()
-    for target in targets:
-        try:
-            run_job(target.configuration, target.name, verify_job(target.name), day, beside=names)
-            checks[target.name] = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
-        except RetentionError as error:
-            errors.append(error)
-    is_single = len(targets) == 1 and not every
-    if checks:
+    is_single, checks = len(targets) == 1 and not every, dict[str, list[dict[str, Any]]]()
+
+    def check(target: Target) -> None:
+        beside = [one.name for one in targets] if target is targets[0] else [target.name]
+        run_job(target.configuration, target.name, verify_job(target.name), day, beside=beside)
+        checks[target.name] = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
+
+    def show() -> None:
         lines = [
             f"{'' if is_single else f'{name}: '}passed: {row['check']}: {row['saw']}"
             for name, rows in checks.items()
             for row in rows
         ]
-        print_result(checks[targets[0].name] if is_single else checks, "\n".join(lines), json_wanted=json_wanted)
-    raise_first(errors)
+        if checks or (json_wanted and not is_single):
+            document = checks[targets[0].name] if is_single else checks
+            print_result(document, "\n".join(lines), json_wanted=json_wanted)
+
+    for_each(targets, check, show)
 
 
 @cli.command(

@@ -387,6 +387,12 @@ def start_early(settings: Mapping[str, SparkValue], objects: int) -> None:
     threading.Thread(target=start, daemon=True, name="spark-start").start()
 
 
+def java_ended() -> bool:
+    """Return whether the Java that this process started has ended. Then nothing more can run in its Spark session."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def _prepare_environment(python: str | None) -> None:
     """Set the environment variables for the Python of Spark's workers, and for the Java that set-up recorded, if any.
 

@@ -142,8 +142,12 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     rows = with_folders(inputs.rows())
     moved = _moved(rows, access.url)
     of_copy, of_purged = ["folder", "address"], ledger.where(F.col("outcome") == Outcome.PURGED).select("address")
-    # An interrupted sweep may have left a copy in an earlier quarantine, and a later one moved the object to this one.
+    # An interrupted sweep may have left a copy in an earlier quarantine, and a later one moved the object elsewhere. A
+    # copy that a sweep recorded was deleted by the purge.
+    recorded = rows.where(F.col("outcome") == Outcome.QUARANTINED)
+    recorded = recorded.withColumn("url", quarantine_of_copy(access.url)).select(*of_copy, "url")
     tried = attempted_places(rows).join(of_purged, on="address", how="left_semi")
+    tried = tried.join(recorded, on=[*of_copy, "url"], how="left_anti")
     places = moved.select("url", "folder").unionByName(tried.select("url", "folder"))
     with CachedFrames() as frames:
         earlier = look_into(inputs.spark, places.where(F.col("url") != access.url), access.options, frames)

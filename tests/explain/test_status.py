@@ -559,7 +559,7 @@ def test_the_page_of_a_report_shows_an_error_with_braces(world: World) -> None:
     plan, error = a_plan(), 'the store answered {"code": "Denied"}: try later'
     world.keep(plan)
     write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
-    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None)
+    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None, {})
     page = page_of(figures, {}, "retention")
     assert f"<li>The last sweep ended early: {escape(error)}</li>" in page
     assert f"<pre>retention report {NAME} --as-of {DAY}</pre>" in page
@@ -570,7 +570,7 @@ def test_the_page_of_a_report_shows_no_code_for_a_sentence_with_two_commands(wor
     world.keep(plan)
     world.approve()
     take_lease(world.warehouse, NAME, "a-sweep", NOW, timedelta(hours=1))
-    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None)
+    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None, {})
     page = page_of(figures, {}, "retention")
     assert f"allow other runs: retention stop {NAME}, then retention resume {NAME}</li>" in page
 

@@ -789,6 +789,19 @@ def test_verification_finds_the_copy_of_a_purged_object_that_an_interrupted_swee
     assert check_result(spark, world, first, second).passed
 
 
+def test_verification_does_not_look_where_a_purge_deleted_the_copy(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    moved_to(world, tmp_path / "earlier", plan).unlink()
+    write_rows(world, plan, 5, Outcome.PURGED, detail=OF_COPY)
+    looked_at = list[str]()
+    monkeypatch.setattr(QuarantineLocation, "holds_files", lambda location: looked_at.append(location.url) or True)
+    assert check_result(spark, world, plan).passed
+    assert not looked_at
+
+
 def test_verification_looks_for_a_copy_in_the_quarantine_to_which_it_was_moved(
     spark: SparkSession, tmp_path: Path
 ) -> None:

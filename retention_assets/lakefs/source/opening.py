@@ -50,12 +50,13 @@ class OpenRepository:
 
 def policy_of_files(repository: Repository) -> Policy:
     """Return the policy of the files in `policy:`, without the rules of the server. Errors: as `policy_in`."""
-    return policy_in([repository.path(name) for name in repository.settings.policy if name != SERVER])
+    files = [repository.path(name) for name in repository.settings.policy if name != SERVER]
+    return policy_in(files, to_correct(repository))
 
 
-def policy_in(files: Sequence[Path]) -> Policy:
+def policy_in(files: Sequence[Path], remedy: str = "Name a policy file") -> Policy:
     """Return the policy of these files together. Errors: ConfigurationError that names file and key."""
-    return join([_document_in(path, "Name a policy file") for path in files])
+    return join([_document_in(path, remedy) for path in files])
 
 
 def _document_in(path: Path, remedy: str) -> Document:

@@ -21,7 +21,7 @@ _LOST = f"{_BRING_BACK} If they are lost for good: `retention acknowledge`."
 _LOST_OR_DELETED = (
     f"{_LOST} If a sweep deleted them, and a branch or tag was created from an expired commit since, you can also "
     "delete that branch or tag. If the policy now keeps versions that were swept before (a longer period, `tags: "
-    "protect`, a hold): restore them from quarantine, or `retention acknowledge`."
+    "protect`, a hold): restore them from quarantine, or accept the loss with `retention acknowledge`."
 )
 _CHANGED = (
     "If a command is named above, run it, and verify again. Otherwise a file of the warehouse was damaged, or "

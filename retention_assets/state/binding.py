@@ -66,11 +66,11 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
         if any(overlap(one, other) for one, other in product(locations, location.values())):
             raise GuardRefused(
                 f"{repository.name}: the warehouse has tables of {', '.join(locations)} under the name {name}. That "
-                f"location and {location['storage']} are the same, or one is inside the other. The memory and the "
-                "ledgers under that name would not be used. Nothing was planned or deleted. Name the repository "
-                f"{name} again in {repository.file}, with the same spelling of the location. Or, to start without "
-                f"these tables, move {warehouse.location(name)} out of the warehouse: then nothing restores or purges "
-                f"what sweeps of {name} moved to quarantine, and nothing verifies its records."
+                f"location and {location['storage']} are the same, or one is inside the other. The ledgers under "
+                "that name, and what earlier plans stored there, would not be used. Nothing was planned or deleted. "
+                f"Name the repository {name} again in {repository.file}, with the same spelling of the location. Or, "
+                f"to start without these tables, move {warehouse.location(name)} out of the warehouse: then nothing "
+                f"restores or purges what sweeps of {name} moved to quarantine, and nothing verifies its records."
             )
 
 

@@ -203,7 +203,7 @@ def ending_of_stop(stopped: str | None) -> str:
     """Return a sentence about the run that `stop_sweeps` returned."""
     if stopped is None:
         return "No run was in progress."
-    return f"Run {stopped} begins no deletion or copy after some seconds. What it has begun can take minutes to end."
+    return f"Within seconds, run {stopped} begins no more deletions or copies. Those under way can take minutes to end."
 
 
 def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:

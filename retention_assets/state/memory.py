@@ -88,14 +88,14 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     newest = (warehouse.read_document(repository, MEMORY, NEWEST_MEMORY, shape=NewestMemory) or {}).get("name", "")
     also = f" and {warehouse.location(repository, MEMORY, NEWEST_MEMORY)}" if newest[: len(latest)] > latest else ""
     remedy = (
-        f"If a clock was wrong at that time, remove what it stored{also}. Later plans then use the memory of the "
-        "plan before, and the settling time of all objects begins again."
+        f"If a clock was wrong at that time, remove what that plan stored{also}. Later plans then use the memory of "
+        "the plan before, and the settling time of all objects begins again."
     )
     if memories and min(memories)[: len(latest)] > latest:  # without them, the reflog would be lost
         until = time_in_name(max(memories)[: len(latest)])
         remedy = (
             f"If a clock was wrong at that time, wait until {until:%Y-%m-%d %H:%M} UTC, and plan again. Do not remove "
-            "what it stored: no memory of an earlier plan is left, so the heads of deleted branches would be "
+            "what that plan stored: no memory of an earlier plan is left, so the heads of deleted branches would be "
             "forgotten."
         )
     if ahead:

@@ -400,8 +400,8 @@ class Undo:
         if row[0]:
             self.log(
                 f"{self.repository.name}: {counted(row[0], 'object is', 'objects are')} missing from the repository. "
-                f"An interrupted sweep may have moved what is missing to {row[1]}. To see it, set quarantine.url to "
-                "this URL, and run again. Then set the old URL again: approvals are for one URL."
+                f"An interrupted sweep may have moved missing objects to {row[1]}. To see the copies, set "
+                "quarantine.url to this URL, and run again. Then set the old URL again: approvals are for one URL."
             )
 
     def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
@@ -467,8 +467,8 @@ class Undo:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(
                 f"{self.repository.name}: an interrupted run on the plan of {plan.day} may still be processing "
-                f"{counted(row[0], 'object')}. Nothing of this was restored. What a sweep "
-                f"moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
+                f"{counted(row[0], 'object')}. Such objects were not restored. Those that "
+                f"a sweep moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
         return rows.where("is_idle"), row[0]
 

@@ -202,8 +202,8 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
         if not selected:
             raise GuardRefused(
                 f"{undo.repository.name}: no object in quarantine matches {selection}, or an interrupted run may still "
-                "be processing it. Nothing was changed. See what is there: "
-                f"`retention quarantined {undo.repository.name}`. Whether an object is back: `retention explain "
+                "be processing the object. Nothing was changed. See what is there: "
+                f"`retention quarantined {undo.repository.name}`. See whether an object is back: `retention explain "
                 f"{undo.repository.name} ADDRESS`."
             )
         result = _execute_each(
@@ -407,7 +407,7 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
     for folder, moved_here, objects, first in of_folders:
         plan, location = found.plans[folder]
         undo.log(
-            f"{undo.repository.name}: not purged: {counted(objects, 'copy', 'copies')} of the plan of {plan.day}. "
+            f"{undo.repository.name}: {counted(objects, 'copy', 'copies')} of the plan of {plan.day} cannot be purged. "
             + (
                 f"{location.url} has neither copies nor manifests. Check that the copies were moved to this "
                 "quarantine, and that it is mounted. Then run again."

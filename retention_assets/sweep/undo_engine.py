@@ -109,8 +109,8 @@ class UndoEngine(LedgerEngine):
             self._logged[_OF_OTHERS] = number
             self._undo.log(
                 f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
-                f"of {self._plan.day} meanwhile, {first} first. What it worked on is not purged now. A later purge "
-                "deletes what is due then."
+                f"of {self._plan.day} meanwhile, {first} first. Objects of the other run are not purged now. "
+                "A later purge deletes those that are due then."
             )
         return changed
 
@@ -120,7 +120,7 @@ class UndoEngine(LedgerEngine):
         if number > self.overtaken:
             self._undo.log(
                 f"{self._undo.repository.name}: another run changed {number:,} of the selected objects of the plan of "
-                f"{self._plan.day} meanwhile, {first} first. Nothing of this is restored."
+                f"{self._plan.day} meanwhile, {first} first. This run leaves changed objects as they are."
             )
         self.overtaken = number
 
@@ -192,7 +192,7 @@ class UndoEngine(LedgerEngine):
         if number:
             self._undo.log(
                 f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and the quarantine has no whole "
-                f"copy under the plan of {self._plan.day}, {first} first. Nothing of this was purged. Unless another "
+                f"copy under the plan of {self._plan.day}, {first} first. No copy of them was purged. Unless another "
                 "plan has a copy, look for them in a backup or, if the bucket keeps versions, among the versions of "
                 "the object and of the copy. If an object is lost for good: `retention "
                 f"acknowledge {name} {first}`, and purge again."
@@ -234,10 +234,10 @@ class UndoEngine(LedgerEngine):
             number, first = of_plan[GONE_AGAIN]
             failed += number
             self._undo.log(
-                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day}, {first} "
-                "first: restored, and then somebody removed or changed what was restored. The copies in quarantine "
-                "stay. To restore again, run the same command again. If it then says that an interrupted run may "
-                "still be processing an object, wait until the time that it names."
+                f"{self._undo.repository.name}: somebody removed or changed {counted(number, 'object')} of the plan of "
+                f"{self._plan.day} after the restore, {first} first. The copies in quarantine stay. To restore again, "
+                "run the same command again. If it then says that an interrupted run may still be processing an "
+                "object, wait until the time that it names."
             )
         if self._live or Outcome.SKIPPED not in of_plan:
             return failed, 0

@@ -96,7 +96,7 @@ def test_a_missing_snapshot_that_no_run_has_read_can_be_acknowledged(tmp_path: P
     document = plan(field)
     assert document["lost"] == 1
     (warning,) = document["warnings"]
-    assert warning.startswith("Lost and never read: 1 snapshot or manifest that must stay")
+    assert warning.startswith("1 snapshot or manifest is needed but lost, and no run ever read")
     assert "a lost snapshot that no branch or tag needs stays for ever" in warning
     assert not [name for name in candidates(field) if name.startswith(("chunks/", "manifests/"))]
 

@@ -370,7 +370,7 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
         assert "are live again" in second.err or "that a branch or tag reaches again" in second.err
     else:
         assert second.status == 0, second.err
-    assert "which exists. It stays, because nobody approved the deletion of a new branch." in second.err
+    assert "If so, somebody has created it again. It stays, because nobody approved the deletion of a new" in second.err
     assert set(open_repository(field.directory).list_branches()) == {"main", "old"}
     assert np.array_equal(array_of(field.directory, tip), before)
 

@@ -265,7 +265,7 @@ def test_memories_that_are_all_from_the_future_must_not_be_removed(warehouse: Wa
     with pytest.raises(GuardRefused, match=wait):
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
     plan(warehouse, NOW - timedelta(days=2), main="first", gold="second")
-    with pytest.raises(GuardRefused, match="remove what it stored"):
+    with pytest.raises(GuardRefused, match="remove what that plan stored"):
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
 
 
@@ -273,7 +273,7 @@ def test_after_a_plan_from_the_future_was_removed_the_memory_of_the_plan_before_
     plan(warehouse, NOW, main="first", gold="second")
     before = memory(warehouse)
     plan(warehouse, NOW + DAY, main="first")
-    with pytest.raises(GuardRefused, match=r"remove what it stored and \S+/orchard/memory/newest\.json\. Later"):
+    with pytest.raises(GuardRefused, match=r"remove what that plan stored and \S+/orchard/memory/newest\.json\. Later"):
         require_no_future_plan(warehouse, "orchard", NOW)
     remove(warehouse, warehouse.directories("orchard", MEMORY)[-1])
     warehouse.remove_document("orchard", MEMORY, "newest.json")

@@ -195,7 +195,7 @@ def test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not
     blocked = replace(WORLD, staged_at=NOW - 2.01 * HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
-    assert "`settle` (0d) is less than 1h, so it does not protect them. Make all tables of the day again in" in blocked
+    assert "`settle` (0d) is less than 1h, so it does not protect these objects. Make all tables of the day" in blocked
     assert blocked.endswith("If the list is still too old, set `settle` to at least 1h.")
 
 

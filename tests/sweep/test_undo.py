@@ -861,7 +861,7 @@ def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quaranti
     with pytest.raises(GuardRefused, match="no object in quarantine matches"):
         restore(here, selected("e"))
     assert [line for line in log if "1 object is missing from the repository. An interrupted sweep" in line]
-    assert [line for line in log if f"moved what is missing to file://{world.root}/lake.quarantine. To see" in line]
+    assert [line for line in log if f"moved missing objects to file://{world.root}/lake.quarantine. To see" in line]
     with_versions = {row["address"] for _, rows in here.with_versions() for row in rows.collect()}
     assert with_versions == {address("f")}
 

@@ -90,7 +90,7 @@ def test_an_object_that_a_longer_period_keeps_again_after_its_sweep_fails_with_b
     assert "If the policy now keeps versions that were swept before (a longer period, `tags: protect`, a hold)" in (
         check_result.message
     )
-    assert check_result.message.endswith("restore them from quarantine, or `retention acknowledge`.")
+    assert check_result.message.endswith("from quarantine, or accept the loss with `retention acknowledge`.")
     assert live_exist(*swept, held(spark, "a"))[0].passed
 
 

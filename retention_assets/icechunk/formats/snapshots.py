@@ -63,7 +63,7 @@ def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
     """
     snapshot = read_snapshot(content, name)
     if snapshot.spec_version != 1 or snapshot.parent_id is None or len(parent_id) != 12:
-        raise ValueError(f"{name}: a snapshot of spec version {snapshot.spec_version} without a parent to replace")
+        raise ValueError(f"{name}: the snapshot of spec version {snapshot.spec_version} has no parent to replace")
     _, body = open_file(content, FileType.SNAPSHOT, name)
     position = required(FlatBuffer(body, name).root().inline_position(_PARENT, 12), name, "its parent")
     written = seal(body[:position] + parent_id + body[position + 12 :], FileType.SNAPSHOT, spec_version=1)

@@ -38,9 +38,9 @@ def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
     if top.updated_at >= now:
         dated = datetime_of(top.updated_at, b"")
         raise GuardRefused(
-            f"the last update of the repository is dated {dated:{TO_THE_MICROSECOND}} UTC, not before the time of this "
-            f"machine, {stamp.at:{TO_THE_MICROSECOND}} UTC. Nothing was changed or deleted. Compare the clocks, and "
-            "try again when that time has passed."
+            f"the last update of the repository is dated {dated:{TO_THE_MICROSECOND}} UTC, but it is only "
+            f"{stamp.at:{TO_THE_MICROSECOND}} UTC on this machine. Nothing was changed or deleted. Compare the clocks, "
+            f"and try again after {dated:{TO_THE_MICROSECOND}} UTC."
         )
     updates = [replace(update, updated_at=now, backup_path=None), replace(top, backup_path=stamp.backup), *older]
     most = updates_per_file(edited)
@@ -62,13 +62,13 @@ def updates_per_file(repo: Repo) -> int:
     if most is None:
         return UPDATES_PER_FILE
     if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= 0xFFFF:
-        raise _wrong_configuration(f"has {_SETTING}: {most!r}, and not a whole number from 0 to 65,535")
+        raise _wrong_configuration(f"has {_SETTING}: {most!r}, which is not a whole number from 0 to 65,535")
     return most
 
 
 def _wrong_configuration(what: str) -> CorruptFile:
     return CorruptFile(
-        f"the configuration that `repo` has of the repository {what}. Nothing was changed or deleted. Correct it with "
+        f"the configuration of the repository in `repo` {what}. Nothing was changed or deleted. Correct it with "
         "icechunk (`Repository.save_config`), then run the same command again."
     )
 

@@ -65,9 +65,9 @@ def upgraded(
     if log[-1].updated_at >= now:
         dated = datetime_of(log[-1].updated_at, b"")
         raise GuardRefused(
-            f"the newest snapshot, branch or tag is dated {dated:{TO_THE_MICROSECOND}} UTC, not before the time of "
-            f"this machine, {at:{TO_THE_MICROSECOND}} UTC. Nothing was changed. Compare the clocks, and try again when "
-            "that time has passed."
+            f"the newest snapshot, branch or tag is dated {dated:{TO_THE_MICROSECOND}} UTC, but it is only "
+            f"{at:{TO_THE_MICROSECOND}} UTC on this machine. Nothing was changed. Compare the clocks, and try again "
+            f"after {dated:{TO_THE_MICROSECOND}} UTC."
         )
     log.append(Update(UpdateKind.REPO_MIGRATED, now, from_version=1, to_version=2))
     return Repo(

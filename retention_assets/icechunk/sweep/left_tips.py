@@ -62,8 +62,8 @@ def _require_no_lost_tag(state: IcechunkState, heads: Heads, made_at: datetime, 
             f"{repository}: the plan of {made_at:%Y-%m-%d %H:%M:%S} UTC found the tag {lost[0]!r} on the snapshot "
             f"{heads.tags[lost[0]]}, and now the tag has no file. A deleted tag keeps its file, so this file was lost. "
             "Nothing was changed or deleted. Create the tag again: "
-            f"`retention icechunk {repository} tag create {lost[0]} {heads.tags[lost[0]]}`. If nobody needs it, then "
-            "delete it."
+            f"`retention icechunk {repository} tag create {lost[0]} {heads.tags[lost[0]]}`. If nobody needs the "
+            "tag, delete it afterwards."
         )
 
 

@@ -168,7 +168,7 @@ def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inp
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
             raise GuardRefused(
-                f"{parameters.repository} {parameters.day}: {name} is not of this plan (another "
+                f"{parameters.repository} {parameters.day}: {name} does not match the plan (another "
                 f"{' and '.join(one.replace('_', ' ') for one in differing)}). Nothing was deleted. Plan again: "
                 f"`retention plan {parameters.repository} --as-of {parameters.day}`."
             )
@@ -413,9 +413,9 @@ def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int)
     warnings = []
     if unread:
         warnings.append(
-            f"Lost and never read: {counted(unread, 'snapshot or manifest', 'snapshots or manifests')} that must stay. "
-            "The files that these reference are unknown, so no manifest and no chunk is deleted. Restore the lost "
-            f"files, or delete the branches and tags that need them. {LOST_UNREACHED}"
+            f"{counted(unread, 'snapshot or manifest is', 'snapshots or manifests are')} needed but lost, and no run "
+            "ever read these files. So the files that they reference are unknown, and no manifest and no chunk is "
+            f"deleted. Restore the lost files, or delete the branches and tags that need them. {LOST_UNREACHED}"
         )
     if problem := basis.blocked(parameters.repository):
         warnings.append(f"This plan must not be executed: {problem}")

@@ -152,9 +152,10 @@ class IcechunkRepositorySweep(RepositorySweep):
             )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: expired snapshots and references that are not in the plan: "
-                f"{published.left:,}. They expired later, or sessions may be open on them, or the clock of their "
-                "writer was slow. They stay until a plan that contains them is approved."
+                f"{sweep.name} {sweep.day}: the plan does not contain "
+                f"{counted(published.left, 'expired snapshot or reference', 'expired snapshots and references')}. "
+                "They expired later, or sessions may be open on them, or the clock of their writer was slow. They stay "
+                "until a plan that contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, planned, published)
         if gone:
@@ -171,8 +172,8 @@ class IcechunkRepositorySweep(RepositorySweep):
             if one in edits.deleted - left:
                 sweep.log(
                     f"{sweep.name} {sweep.day}: an interrupted sweep of this plan may have removed the {one.kind} "
-                    f"{one.name}, which exists. It stays, because nobody approved the deletion of a new {one.kind}. To "
-                    "delete it, approve a plan of a later day."
+                    f"{one.name}. If so, somebody has created it again. It stays, because nobody approved the deletion "
+                    f"of a new {one.kind}. To delete it, approve a plan of a later day."
                 )
         return replace(edits, deleted=left)
 

@@ -53,8 +53,8 @@ def kinds_warning(kinds: Collection[str]) -> str | None:
     return (
         f"A commit has an entry with a name of old lakeFS versions ({named}). So every object with such a name counts "
         "as an object of this repository, and can be deleted if it is in no commit and not staged. If another system "
-        "writes files with such names into the namespace, move those that no entry names out of the namespace before a "
-        "sweep. If none does, set `legacy_names: true`, and this warning ends."
+        "writes files with such names into the namespace, move its files out of the namespace before a sweep, except "
+        "those that an entry names. If no other system does this, set `legacy_names: true`: this ends the warning."
     )
 
 

@@ -64,13 +64,14 @@ def unusable_staged_list(
     if references_at - complete_until > _APART and (of_dump or is_short):
         problem = (
             f"the staged list {begun} is more than {format_duration(_APART)} older than the references {references}: "
-            "the list has no staged object with the content of a HEAD, and if the branch moved since, the references "
-            "do not show this content either."
+            "the list leaves out staged objects whose content is in the HEAD of a branch. If that branch moved since, "
+            "the references do not show this content either."
         )
         if of_dump or settle is None:
             return problem
         needed = format_duration(_PROTECTS)
-        return f"{problem} `settle` ({format_duration(settle)}) is less than {needed}, so it does not protect them."
+        too_short = f"`settle` ({format_duration(settle)}) is less than {needed}"
+        return f"{problem} {too_short}, so it does not protect these objects."
     return None
 
 

@@ -131,13 +131,13 @@ def test_a_rewritten_file_is_of_spec_version_1(chain: tuple[Path, dict[str, str]
 def test_a_root_snapshot_cannot_get_a_parent(chain: tuple[Path, dict[str, str]]) -> None:
     directory, ids = chain
     content = (directory / "snapshots" / encode_id(INITIAL_SNAPSHOT)).read_bytes()
-    with pytest.raises(ValueError, match="without a parent to replace"):
+    with pytest.raises(ValueError, match="has no parent to replace"):
         with_parent(content, decode_id(ids["a"]), "root")
 
 
 def test_a_snapshot_of_spec_version_2_cannot_get_a_parent(varied_2: Varied) -> None:
     name, content = next(iter(varied_2.files("snapshots").items()))
-    with pytest.raises(ValueError, match="spec version 2 without a parent"):
+    with pytest.raises(ValueError, match="spec version 2 has no parent"):
         with_parent(content, INITIAL_SNAPSHOT, name)
 
 

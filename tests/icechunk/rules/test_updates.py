@@ -61,7 +61,7 @@ def test_log_entries_without_a_backup_are_never_removed():
 def test_an_update_that_is_not_after_the_last_one_is_refused(ahead):
     repo = replace(EMPTY, latest_updates=(replace(GC, updated_at=micros_of(NOW) + ahead),))
     dated, now = (f"{at:%Y-%m-%d %H:%M:%S.%f} UTC" for at in (NOW + timedelta(microseconds=ahead), NOW))
-    message = f"is dated {dated}, not before the time of this machine, {now}. Nothing was changed or deleted"
+    message = f"is dated {dated}, but it is only {now} on this machine. Nothing was changed or deleted"
     with pytest.raises(GuardRefused, match=message):
         with_update(repo, GC, Stamp(NOW, "backup"))
 
@@ -91,5 +91,5 @@ def test_an_invalid_length_of_the_log_is_refused(strange):
 
 
 def test_a_configuration_that_is_no_mapping_is_refused():
-    with pytest.raises(CorruptFile, match="the configuration that `repo` has of the repository is not a mapping"):
+    with pytest.raises(CorruptFile, match="the configuration of the repository in `repo` is not a mapping"):
         updates_per_file(replace(EMPTY, config=write_flexbuffer([1])))

@@ -43,12 +43,13 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     remedy = r"Nothing was deleted\. Plan again: `retention plan field --as-of 2026-11-21`"
     for table in ("manifests", "chunks"):
         refused = (
-            rf"^field 2026-11-21: reachable_{table} is not of this plan \(another cutoff and policy hash\)\. {remedy}"
+            rf"^field 2026-11-21: reachable_{table} does not match the plan "
+            rf"\(another cutoff and policy hash\)\. {remedy}"
         )
         with pytest.raises(GuardRefused, match=refused):
             require_one_origin(parameters, basis, replace(right, **{table: other}))
     other_snapshots = Rows(nothing, NOW, replace(details, snapshots_digest=OTHER))
-    with pytest.raises(GuardRefused, match=rf"chunks is not of this plan .another snapshots digest.. {remedy}"):
+    with pytest.raises(GuardRefused, match=rf"chunks does not match the plan .another snapshots digest.. {remedy}"):
         require_one_origin(parameters, basis, replace(right, chunks=other_snapshots))
 
 

@@ -125,4 +125,4 @@ def test_a_plan_warns_that_files_with_legacy_names_count_as_its_own(
     assert ("foreign" in planned.plan.totals and planned.plan.totals["foreign"].objects == 3) is not chosen
     warnings = [one for one in planned.plan.warnings if "old lakeFS versions" in one]
     assert len(warnings) == (1 if named else 0)
-    assert all(named and named in one and one.endswith("and this warning ends.") for one in warnings)
+    assert all(named and named in one and one.endswith("this ends the warning.") for one in warnings)

@@ -33,7 +33,7 @@ def both(spark: SparkSession, planned_orchard: tuple[Project, Answer], tmp_path:
 def test_a_plan_of_all_repositories_goes_on_after_a_refusal_and_fails_at_its_end(both: Path) -> None:
     answer = run("--config", both, "plan", "--all", "--as-of", DAY, "--json")
     assert answer.status != 0
-    assert f"meadow: {both.parent / 'no-dump.json'}" in answer.err
+    assert "no-dump.json" in answer.err
     assert [one["repository"] for one in answer.document()] == ["orchard"]
     plan_hash = answer.document()[0]["plan_hash"]
     shown = run("--config", both, "plan", "orchard", "meadow", "orchard", "--as-of", DAY)

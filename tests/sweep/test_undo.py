@@ -696,7 +696,7 @@ def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: Spar
     due = due_for_purge(replace(undo(spark, world), log=log.append))
     assert not due.has_any
     (line,) = log
-    assert f"{len(DEAD)} copies of the plan of {world.plan.day}. {world.place.url} has neither" in line
+    assert f"{len(DEAD)} copies of the plan of {world.plan.day} cannot be purged. {world.place.url} has neither" in line
     mark = mount / world.place.folder / "manifest" / "deleted-by-hand"  # the runbook names this way out
     mark.parent.mkdir(parents=True)
     mark.touch()

@@ -198,7 +198,7 @@ def test_a_future_day_cannot_be_planned(healthy: Project) -> None:
             ["icechunk", "field", "status", "--config", "x.yaml"],
             ["before the command: retention --config FILE icechunk REPOSITORY status …"],
         ),
-        (["plan"], ["REPOSITORY"]),
+        (["plan"], ["Name one or more repositories", "--all"]),
         (["show", "orchard", "addresses", "--limit", "-1"], ["--limit", "-1"]),
         (["destroy"], ["destroy"]),
     ],

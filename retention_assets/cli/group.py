@@ -258,19 +258,20 @@ def targets_of(context: click.Context, names: Sequence[str], *, every: bool) -> 
     return [Target(configuration, configuration.repository(name)) for name in chosen]
 
 
-def for_each(targets: Sequence[Target], do: Callable[[Target], None], show: Callable[[], None]) -> None:
+def for_each(targets: Sequence[Target], do: Callable[[Target, Sequence[str]], None], show: Callable[[], None]) -> None:
     """Call `do` for each repository, then `show` what was done, also if a person ends the command.
 
-    After an error of one repository, the command goes on with the others, unless Java has ended. Errors: the first one.
+    `do` also gets the `beside` of `run_job`: all names for the first repository, because its run starts Java. After an
+    error of one repository, the command goes on with the others, unless Java has ended. Errors: the first one.
     """
-    from retention_assets.spark.sessions import java_ended
-
     errors = list[RetentionError]()
     try:
         for number, target in enumerate(targets, start=1):
             try:
-                do(target)
+                do(target, [one.name for one in targets] if number == 1 else [target.name])
             except RetentionError as error:
+                from retention_assets.spark.sessions import java_ended  # this import takes half a second
+
                 if len(targets) > 1 and target.name not in str(error):
                     error.args = (f"{target.name}: {error}",)
                 errors.append(error)

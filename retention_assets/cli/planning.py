@@ -91,8 +91,7 @@ def plan(
     targets = targets_of(context, repositories, every=every)
     is_single, made = len(targets) == 1 and not every, list[_Made]()
 
-    def make(target: Target) -> None:
-        beside = [one.name for one in targets] if target is targets[0] else [target.name]
+    def make(target: Target, beside: Sequence[str]) -> None:
         made.append(_make_and_summarize(target, day, beside, full=full))
 
     def show() -> None:

@@ -1,7 +1,7 @@
 """The commands that approve, execute and verify a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -248,8 +248,7 @@ def verify(context: click.Context, repositories: tuple[str, ...], every: bool, d
     targets = targets_of(context, repositories, every=every)
     is_single, checks = len(targets) == 1 and not every, dict[str, list[dict[str, Any]]]()
 
-    def check(target: Target) -> None:
-        beside = [one.name for one in targets] if target is targets[0] else [target.name]
+    def check(target: Target, beside: Sequence[str]) -> None:
         run_job(target.configuration, target.name, verify_job(target.name), day, beside=beside)
         checks[target.name] = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
 

@@ -1,6 +1,7 @@
 """`plan` and `verify` work on several repositories in one process, also if one of them is refused."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_person_who_ends_the_command_sees_what_was_done_and_which_repositories
 ) -> None:
     done, shown = list[str](), list[str]()
 
-    def do(target: Target) -> None:
+    def do(target: Target, _: Sequence[str]) -> None:
         if target.name == "meadow":
             raise GuardRefused("refused")
         if target.name == "grove":
@@ -89,7 +90,7 @@ def test_the_command_ends_when_java_has_ended_and_names_the_other_repositories(
 ) -> None:
     begun = list[str]()
 
-    def do(target: Target) -> None:
+    def do(target: Target, _: Sequence[str]) -> None:
         begun.append(target.name)
         raise StoreError(f"{target.name}: no connection")
 
